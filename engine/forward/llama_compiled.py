@@ -39,7 +39,7 @@ from engine.kernels.sharing import (
     thread_team_of_size,
     try_hold_team,
 )
-from engine.kernels.stored import LargePageMemory, StoredMatrix
+from engine.kernels.stored import ROUNDED, LargePageMemory, StoredMatrix, bytes_of_rounded_row
 
 FEWEST = 16  # rows that working space is made for
 SEEN, NO_FEATURES = np.ones((1, 1), np.bool_), np.zeros((0, 0, 0), np.float32)
@@ -119,6 +119,9 @@ class CompiledLlama:
         def space(width: int) -> np.ndarray:
             return np.empty((rows, width), np.float32)
 
+        def space_for_rounded_rows(width: int) -> np.ndarray:
+            return np.empty((rows, bytes_of_rounded_row(width) if layer.qkv.shape[3] == ROUNDED else 0), np.uint8)
+
         room = ForwardWorkspace(
             call_limits=np.zeros(3, np.int64),
             ends=np.empty(rows, np.int64),
@@ -131,6 +134,8 @@ class CompiledLlama:
             qkv=space(layer.qkv.shape[0]),
             attended=space(layer.out.shape[1]),
             gated=space(layer.gate.shape[0]),
+            rounded=space_for_rounded_rows(self.hidden),
+            rounded_gated=space_for_rounded_rows(layer.gate.shape[0]),
         )
         return rows, NamedArrays(*self.weights.nests, room)
 

@@ -27,6 +27,7 @@ FloatCube = Annotated[np.ndarray, np.float32, 3]
 Int8Codes = Annotated[np.ndarray, np.int8, 4]  # a matrix in eight bits
 Int16Matrix = Annotated[np.ndarray, np.int16, 2]
 Bytes = Annotated[np.ndarray, np.uint8, 1]
+ByteRows = Annotated[np.ndarray, np.uint8, 2]
 KVCacheArray = Annotated[np.ndarray, np.float32, 5]  # a KV cache
 Mask = Annotated[np.ndarray, np.bool_, 2]
 Ids = Annotated[np.ndarray, np.int64, 1]

@@ -11,6 +11,7 @@ from engine.kernels.elementwise import apply_silu_gate, copy_row
 from engine.kernels.exact_attention import TOGETHER, exact_dot
 from engine.kernels.named_arrays import (
     FIELDS,
+    ByteRows,
     FloatCube,
     FloatScalar,
     Ids,
@@ -22,7 +23,7 @@ from engine.kernels.named_arrays import (
     table_row_of,
     unpack_named_arrays,
 )
-from engine.kernels.rounded import GROUP
+from engine.kernels.rounded import GROUP, rotate_and_round_row
 from engine.kernels.sequences import (
     COMMITTED,
     COUNT,
@@ -38,12 +39,10 @@ from engine.kernels.sequences import (
 from engine.kernels.stored import (
     BLOCK,
     ROUNDED,
-    RoundedRowsWorkspace,
     StoredMatrix,
     block_arguments_of,
     bytes_of_rounded_row,
     multiply_block_and_add_bias,
-    round_rows_and_block_arguments,
 )
 
 
@@ -91,6 +90,8 @@ class ForwardWorkspace(NamedTuple):
     qkv: Matrix
     attended: Matrix
     gated: Matrix
+    rounded: ByteRows
+    rounded_gated: ByteRows
     ids: Ids = np.zeros(0, np.int64)  # and all behind it belong to the caller
     positions: Ids = np.zeros(0, np.int64)
     taps: Ids = np.zeros(0, np.int64)
@@ -100,12 +101,15 @@ class ForwardWorkspace(NamedTuple):
 
 
 class ThreadWorkspace(NamedTuple):
-    """A thread's own working space: products of a block, rows that enter a product, and what `TOGETHER` queries need in attention."""
+    """A thread's own working space: products of a block, what attention gave as it enters a product in eight bits and room for a group
+    of it, and what `TOGETHER` queries need in attention.
+    """
 
     gates: np.ndarray
     ups: np.ndarray
     spare: np.ndarray
-    entering: RoundedRowsWorkspace
+    rounded: np.ndarray
+    group: np.ndarray
     asking: np.ndarray
     mixed: np.ndarray
     visible: np.ndarray
@@ -116,7 +120,17 @@ class ThreadWorkspace(NamedTuple):
 
 ENDS, LAYER, ROOM = count_arrays(TargetOuterWeights), count_arrays(TargetLayerWeights), count_arrays(ForwardWorkspace)
 PHASES = 8  # of a layer; one more begins and one ends a forward
-SPACES = tuple(table_row_of(ForwardWorkspace, name) for name in ("x", "normed", "more", "qkv", "attended", "gated"))
+SHARED = (
+    "x",
+    "normed",
+    "more",
+    "qkv",
+    "attended",
+    "gated",
+    "rounded",
+    "rounded_gated",
+)  # spaces with a row for each of a call's
+SPACES = tuple(table_row_of(ForwardWorkspace, name) for name in SHARED)
 IDS, POSITIONS, TAPS = (table_row_of(ForwardWorkspace, name) for name in ("ids", "positions", "taps"))
 SEQUENCES, LOGITS, FEATURES = (table_row_of(ForwardWorkspace, name) for name in ("sequences", "logits", "features"))
 
@@ -127,9 +141,9 @@ def count_output_blocks(matrix):
 
 
 @exactly_compiled_without_python_entry
-def multiply_claimed_blocks(task_cursor, x, matrix, out, thread_workspace):
-    """The product of `x [n, in]` and a matrix, `out [n, out]`."""
-    product, blocks = round_rows_and_block_arguments(x, matrix, thread_workspace.entering), count_output_blocks(matrix)
+def multiply_claimed_blocks(task_cursor, x, rounded, matrix, out, thread_workspace):
+    """The product of `x [n, in]` and a matrix, `out [n, out]`. `rounded` is as in `block_arguments_of`."""
+    product, blocks = block_arguments_of(x, rounded, matrix), count_output_blocks(matrix)
     target, apart, spare = np.int64(out.ctypes.data), 4 * out.shape[1], np.int64(thread_workspace.spare.ctypes.data)
     task = sharing.claim_task_or_finish_phase(task_cursor, blocks)
     while task >= 0:
@@ -138,38 +152,56 @@ def multiply_claimed_blocks(task_cursor, x, matrix, out, thread_workspace):
 
 
 @exactly_compiled_without_python_entry
-def embed_and_norm_claimed_rows(task_cursor, workspace, outer_weights, norm_weight):
+def round_row_if_wanted(row, rounded_row, first_group, thread_workspace):
+    """`rounded.rotate_and_round_row`, where the layers' matrices are in eight bits and there is room for it."""
+    if len(rounded_row) > 0:
+        rotate_and_round_row(row, rounded_row, first_group, thread_workspace.group)
+
+
+@exactly_compiled_without_python_entry
+def embed_and_norm_claimed_rows(task_cursor, workspace, outer_weights, norm_weight, thread_workspace):
     """The tokens' embeddings and their first norm."""
     count = len(workspace.ids)
     row = sharing.claim_task_or_finish_phase(task_cursor, count)
     while row >= 0:
         copy_row(outer_weights.embedding[workspace.ids[row]], workspace.x[row])
         rms_norm_row(workspace.x[row], norm_weight, outer_weights.norm_floor, workspace.normed[row])
+        round_row_if_wanted(workspace.normed[row], workspace.rounded[row], np.int64(0), thread_workspace)
         row = sharing.claim_task_or_finish_phase(task_cursor, count)
 
 
 @exactly_compiled_without_python_entry
 def multiply_and_gate_claimed_blocks(task_cursor, workspace, layer, first_row, thread_workspace):
-    """silu(gate) * up of the rows from `first_row` on."""
+    """silu(gate) * up of the rows from `first_row` on. In eight bits a task is a whole group, and what others read of it is rounded."""
     x, width, apart = workspace.normed[first_row:], layer.gate.shape[2], np.int64(4 * BLOCK)
-    blocks = count_output_blocks(layer.gate)
-    gates_of = round_rows_and_block_arguments(x, layer.gate, thread_workspace.entering)
-    ups_of = block_arguments_of(x, layer.up, thread_workspace.entering)
+    rounds, columns = layer.down.shape[3] == ROUNDED, workspace.gated.shape[1]
+    task_width = np.int64(GROUP) if rounds else width
+    gates_of = block_arguments_of(x, workspace.rounded[first_row:], layer.gate)
+    ups_of = block_arguments_of(x, workspace.rounded[first_row:], layer.up)
     gates_at, ups_at = np.int64(thread_workspace.gates.ctypes.data), np.int64(thread_workspace.ups.ctypes.data)
-    spare = np.int64(thread_workspace.spare.ctypes.data)
-    block = sharing.claim_task_or_finish_phase(task_cursor, blocks)
-    while block >= 0:
-        multiply_block_and_add_bias(gates_of, block, gates_at, apart, spare)
-        multiply_block_and_add_bias(ups_of, block, ups_at, apart, spare)
-        here = min(width, workspace.gated.shape[1] - block * width)
+    spare, tasks = np.int64(thread_workspace.spare.ctypes.data), -(-columns // task_width)
+    task = sharing.claim_task_or_finish_phase(task_cursor, tasks)
+    while task >= 0:
+        first, end = task * task_width, min(columns, (task + 1) * task_width)
+        for column in range(first, end, width):
+            beside = 4 * (column - first)
+            multiply_block_and_add_bias(gates_of, column // width, gates_at + beside, apart, spare)
+            multiply_block_and_add_bias(ups_of, column // width, ups_at + beside, apart, spare)
         for row in range(len(x)):
-            out = workspace.gated[first_row + row, block * width : block * width + here]
-            apply_silu_gate(thread_workspace.gates[row], thread_workspace.ups[row], out)
-        block = sharing.claim_task_or_finish_phase(task_cursor, blocks)
+            gates, ups = thread_workspace.gates[row], thread_workspace.ups[row]
+            if rounds:
+                gated = thread_workspace.spare[row, : end - first]
+                apply_silu_gate(gates, ups, gated)  # in place it would not be vectorised
+                rotate_and_round_row(gated, workspace.rounded_gated[first_row + row], task, thread_workspace.group)
+            else:
+                apply_silu_gate(gates, ups, workspace.gated[first_row + row, first:end])
+        task = sharing.claim_task_or_finish_phase(task_cursor, tasks)
 
 
 @exactly_compiled_without_python_entry
-def add_norm_and_tap_claimed_rows(task_cursor, workspace, first_row, layers_done, norm_weight, norm_floor):
+def add_norm_and_tap_claimed_rows(
+    task_cursor, workspace, first_row, layers_done, norm_weight, norm_floor, thread_workspace
+):
     """Add `more` to the stream, for the rows from `first_row` on, and norm it for what comes next.
 
     `layers_done` counts the layers that are done, 0 in the middle of one. Features of negative taps are written as they are.
@@ -182,6 +214,8 @@ def add_norm_and_tap_claimed_rows(task_cursor, workspace, first_row, layers_done
         for k in range(len(x)):
             x[k] += more[k]
         rms_norm_row(x, norm_weight, norm_floor, normed)
+        if layers_done < workspace.call_limits[2]:
+            round_row_if_wanted(normed, workspace.rounded[at], np.int64(0), thread_workspace)
         for tap in range(taps):
             if abs(workspace.taps[tap]) == layers_done:
                 factor = np.float32(1)
@@ -206,16 +240,16 @@ def run_thread_part_of_forward(table, thread_index):
         numbers = room.sequences[EACH * number]
         rows = max(rows, numbers[COMMITTED] + numbers[COUNT])
         columns = max(columns, read_sequence_arrays(room.sequences, number).visible.shape[1])
-    pieces, longest = np.empty((3, count, BLOCK), np.float32), 0
-    if unpack_named_arrays(TargetLayerWeights, table, ENDS).qkv.shape[3] == ROUNDED:
-        longest = bytes_of_rounded_row(max(room.normed.shape[1], room.attended.shape[1], room.gated.shape[1]))
-    entering = RoundedRowsWorkspace(np.empty((count, longest), np.uint8), np.empty(GROUP, np.float32))
+    pieces, attended_bytes = np.empty((3, count, BLOCK), np.float32), np.int64(0)
+    if room.rounded.shape[1] > 0:
+        attended_bytes = bytes_of_rounded_row(room.attended.shape[1])
     queries, scores = np.empty((2, TOGETHER, size), np.float32), np.empty((TOGETHER, rows), np.float32)
     seen, seen_up_to = np.empty(TOGETHER * columns, np.bool_), np.empty(TOGETHER, np.int64)
-    rooms = entering, queries[0], queries[1], seen, seen_up_to, scores, np.empty(TOGETHER, np.float32)
-    work = ThreadWorkspace(pieces[0], pieces[1], pieces[2], *rooms)
+    rounding = np.empty((count, attended_bytes), np.uint8), np.empty(GROUP, np.float32)
+    rooms = queries[0], queries[1], seen, seen_up_to, scores, np.empty(TOGETHER, np.float32)
+    work = ThreadWorkspace(pieces[0], pieces[1], pieces[2], *rounding, *rooms)
     every = np.int64(0)  # where slices of all rows begin: `multiply_claimed_blocks` is compiled for one type of array
-    embed_and_norm_claimed_rows(turn, room, ends, unpack_named_arrays(TargetLayerWeights, table, ENDS).norm)
+    embed_and_norm_claimed_rows(turn, room, ends, unpack_named_arrays(TargetLayerWeights, table, ENDS).norm, work)
     for number in range(layers):
         layer = unpack_named_arrays(TargetLayerWeights, table, ENDS + LAYER * number)
         first, norm = every, ends.norm
@@ -223,15 +257,20 @@ def run_thread_part_of_forward(table, thread_index):
             first = wanted
         else:
             norm = unpack_named_arrays(TargetLayerWeights, table, ENDS + LAYER * (number + 1)).norm
-        multiply_claimed_blocks(turn, room.normed[every:], layer.qkv, room.qkv[every:], work)
+        multiply_claimed_blocks(turn, room.normed[every:], room.rounded[every:], layer.qkv, room.qkv[every:], work)
         prepare_queries_and_write_kv_of_claimed_rows(turn, room, number, layer, ends)
         attend_claimed_query_blocks(turn, room, number, first, work)
-        multiply_claimed_blocks(turn, room.attended[first:], layer.out, room.more[first:], work)
-        add_norm_and_tap_claimed_rows(turn, room, first, np.int64(0), layer.norm_mlp, ends.norm_floor)
+        for row in range(first, count):  # every thread rounds for itself: waiting for the others would take longer
+            round_row_if_wanted(room.attended[row], work.rounded[row - first], np.int64(0), work)
+        multiply_claimed_blocks(turn, room.attended[first:], work.rounded, layer.out, room.more[first:], work)
+        add_norm_and_tap_claimed_rows(turn, room, first, np.int64(0), layer.norm_mlp, ends.norm_floor, work)
         multiply_and_gate_claimed_blocks(turn, room, layer, first, work)
-        multiply_claimed_blocks(turn, room.gated[first:], layer.down, room.more[first:], work)
-        add_norm_and_tap_claimed_rows(turn, room, first, np.int64(number + 1), norm, ends.norm_floor)
-    multiply_claimed_blocks(turn, room.normed[count - len(room.logits) :], ends.head, room.logits[every:], work)
+        multiply_claimed_blocks(
+            turn, room.gated[first:], room.rounded_gated[first:], layer.down, room.more[first:], work
+        )
+        add_norm_and_tap_claimed_rows(turn, room, first, np.int64(number + 1), norm, ends.norm_floor, work)
+    last = count - len(room.logits)
+    multiply_claimed_blocks(turn, room.normed[last:], room.rounded[last:], ends.head, room.logits[every:], work)
 
 
 @exactly_compiled

@@ -37,8 +37,8 @@ LEAST = 1e-30  # a group whose numbers are smaller is rounded to zeros
 PART = 2**20  # numbers of a matrix that are rounded at a time: more would need more memory beside it
 WIDTH = 32  # outputs of a block
 BLOCK_GROUP = GROUP * WIDTH + 2 * WIDTH  # bytes of a block's group: codes, and scales in bfloat16
-WIDENED = GROUP + 8  # bytes of a row's group: codes, the step in float32, and what its whole sums begin with in int32
-ENTERED = WIDENED + 2 * GROUP  # and behind them the codes in int16
+ENTERED = GROUP + 8  # bytes of a row's group: codes, the step in float32, and what its whole sums begin with in int32
+WIDENED = 2 * GROUP  # and behind all groups their codes in int16
 # By how a processor adds up products of bytes: how many neighbouring inputs at a time, and what is added to a weight where it is stored
 NEIGHBOURS, SHIFTS = {"vnni": 4, "dot": 4, "pairs": 2}, {"vnni": 128, "dot": 0, "pairs": 0}
 WAYS = tuple(NEIGHBOURS)
@@ -129,13 +129,16 @@ def multiply_rounded_tile(
     way, near, words, reals = WAYS[way], NEIGHBOURS[WAYS[way]], vector(WORD, LANES), vector(REAL, LANES)
     packed, size, times = vector(BYTE, LANES * near), LANES * near, GROUP // near
     # What one instruction multiplies enters as it is: widening a row's codes for every block costs as much as the products
-    wide, first_code = (2, WIDENED) if way == "pairs" else (1, 0)
+    wide, code_bytes = (2, WIDENED) if way == "pairs" else (1, ENTERED)
     one, spread = ir.IntType(8 * wide * near), vector(ir.IntType(8 * wide), LANES * near)
+
+    first_code = builder.mul(groups, ir_constant_or_value(ENTERED if way == "pairs" else 0))
 
     def write(rows: int) -> None:
         def add_group(group, totals):
             first = builder.address_plus(weights, (group, BLOCK_GROUP))
             entered = [builder.address_plus(x, (row_stride, row), (group, ENTERED)) for row in range(rows)]
+            codes = [builder.address_plus(x, first_code, (row_stride, row), (group, code_bytes)) for row in range(rows)]
 
             def body(k, sums):
                 base = builder.address_plus(first, (column, near), (k, WIDTH * near))
@@ -146,7 +149,7 @@ def multiply_rounded_tile(
                 those = [
                     builder.load_value(builder.address_plus(base, number * size), packed) for number in range(VECTORS)
                 ]
-                starts = [builder.address_plus(row, first_code, (k, wide * near)) for row in entered]
+                starts = [builder.address_plus(row, (k, wide * near)) for row in codes]
                 ones = [
                     builder.bitcast(builder.broadcast_to_lanes(builder.load_value(start, one), LANES), spread)
                     for start in starts
@@ -229,9 +232,11 @@ def make_rounded_block_multiplier(instruction_set_index: int) -> Callable:
     return multiply
 
 
-@intrinsic_decorator_for(void_signature_of_addresses(2))
-def rotate_and_round_group(builder, x, out):
-    """Rotate and round `GROUP` float32 at the address `x`, and write them as `ENTERED` bytes to the address `out`."""
+@intrinsic_decorator_for(void_signature_of_addresses(3))
+def rotate_and_round_group(builder, x, out, widened_out):
+    """Rotate and round `GROUP` float32 at the address `x`. They become `ENTERED` bytes at `out`, and `WIDENED` behind them at
+    `widened_out`.
+    """
     reals, words = vector(REAL, GROUP), vector(WORD, GROUP)
 
     def every(number: float) -> ir.Value:
@@ -253,7 +258,7 @@ def rotate_and_round_group(builder, x, out):
     factor = builder.select(enough, builder.fdiv(ir.Constant(REAL, STEPS), most), ir.Constant(REAL, 0))
     whole = builder.fptosi(call("rint", reals, builder.fmul(values, builder.broadcast_to_lanes(factor, GROUP))), words)
     builder.store_value(builder.trunc(whole, vector(BYTE, GROUP)), out)
-    builder.store_value(builder.trunc(whole, vector(ir.IntType(16), GROUP)), builder.address_plus(out, WIDENED))
+    builder.store_value(builder.trunc(whole, vector(ir.IntType(16), GROUP)), widened_out)
     builder.store_value(builder.fdiv(most, ir.Constant(REAL, STEPS)), builder.address_plus(out, GROUP))
     builder.store_value(
         builder.mul(call("vector.reduce.add", WORD, whole), ir.Constant(WORD, -SHIFTS["vnni"])),
@@ -262,15 +267,20 @@ def rotate_and_round_group(builder, x, out):
 
 
 @exactly_compiled_without_python_entry
-def rotate_and_round_row(x, rounded_bytes, group_workspace):
-    """Write the row `x [in]` in groups into `rounded_bytes` uint8, `ENTERED` bytes each. `group_workspace [GROUP]` is room for one
-    that is not full.
+def rotate_and_round_row(x, rounded_row, first_group, group_workspace):
+    """Write the numbers `x [n]` in groups, from group `first_group` on, into `rounded_row` uint8, `ENTERED + WIDENED` bytes for each of
+    the whole row's groups. `group_workspace [GROUP]` is room for one that is not full.
     """
-    whole = len(x) // GROUP
-    source, target = np.int64(x.ctypes.data), np.int64(rounded_bytes.ctypes.data)
+    whole, source = len(x) // GROUP, np.int64(x.ctypes.data)
+    target = np.int64(rounded_row.ctypes.data) + ENTERED * first_group
+    widened = (
+        np.int64(rounded_row.ctypes.data) + len(rounded_row) // (ENTERED + WIDENED) * ENTERED + WIDENED * first_group
+    )
     for group in range(whole):
-        rotate_and_round_group(source + 4 * GROUP * group, target + ENTERED * group)
+        rotate_and_round_group(source + 4 * GROUP * group, target + ENTERED * group, widened + WIDENED * group)
     if GROUP * whole < len(x):
         for k in range(GROUP):
             group_workspace[k] = x[GROUP * whole + k] if GROUP * whole + k < len(x) else np.float32(0)
-        rotate_and_round_group(np.int64(group_workspace.ctypes.data), target + ENTERED * whole)
+        rotate_and_round_group(
+            np.int64(group_workspace.ctypes.data), target + ENTERED * whole, widened + WIDENED * whole
+        )

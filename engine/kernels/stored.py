@@ -15,7 +15,7 @@ from numba import carray, types
 from torch import Tensor
 
 from engine.kernels.by_address import compile_and_get_address, make_call_by_address
-from engine.kernels.compiling import exactly_compiled_without_python_entry
+from engine.kernels.compiling import exactly_compiled, exactly_compiled_without_python_entry
 from engine.kernels.intrinsics import (
     AHEAD,
     LINE,
@@ -33,10 +33,10 @@ from engine.kernels.rounded import (
     GROUP,
     WAY,
     WAYS,
+    WIDENED,
     WIDTH,
     lay_out_rounded_blocks,
     make_rounded_block_multiplier,
-    rotate_and_round_row,
 )
 
 LANES = 16 if WIDE else 8
@@ -185,17 +185,10 @@ def make_stored_block_multiplier(dtype_index: int, block_width: int) -> Callable
     return multiply
 
 
-class RoundedRowsWorkspace(NamedTuple):
-    """A thread's room for rows that enter a product in eight bits, uint8 `[N, bytes_of_rounded_row(in)]`, and for a group with gaps."""
-
-    rows: np.ndarray
-    rest: np.ndarray
-
-
-@exactly_compiled_without_python_entry
+@exactly_compiled
 def bytes_of_rounded_row(inputs):
-    """Bytes of a row of so many numbers in `RoundedRowsWorkspace`."""
-    return -(-inputs // GROUP) * ENTERED
+    """Bytes of a row of so many numbers that `rounded.rotate_and_round_row` writes."""
+    return -(-inputs // GROUP) * (ENTERED + WIDENED)
 
 
 class BlockProductArguments(NamedTuple):
@@ -220,26 +213,15 @@ class BlockProductArguments(NamedTuple):
 
 
 @exactly_compiled_without_python_entry
-def round_rows_and_block_arguments(x, matrix, rounded_rows):
-    """`block_arguments_of`, behind the rounding of `x [N, in]` for eight bits. Every thread rounds for itself: waiting would take
-    longer.
-    """
-    if matrix.shape[3] == ROUNDED:
-        for row in range(len(x)):
-            rotate_and_round_row(x[row], rounded_rows.rows[row], rounded_rows.rest)
-    return block_arguments_of(x, matrix, rounded_rows)
-
-
-@exactly_compiled_without_python_entry
-def block_arguments_of(x, matrix, rounded_rows):
-    """The `BlockProductArguments` of rows `x [N, in]` and a matrix, stored like the one for which they came in by
-    `round_rows_and_block_arguments`.
+def block_arguments_of(x, rounded_rows, matrix):
+    """The `BlockProductArguments` of rows `x [N, in]` and a matrix. Into one in eight bits enters what they became, `rounded_rows`
+    uint8 `[N, bytes_of_rounded_row(in)]`.
     """
     rows, inputs = x.shape
     outputs, width = matrix.shape[0], matrix.shape[2]
     source, across = np.int64(x.ctypes.data), 4 * inputs
     if matrix.shape[3] == ROUNDED:
-        source, across = np.int64(rounded_rows.rows.ctypes.data), rounded_rows.rows.shape[1]
+        source, across = np.int64(rounded_rows.ctypes.data), rounded_rows.shape[1]
     return BlockProductArguments(
         np.int64(matrix.product_loop_address),
         np.int64(matrix.codes.ctypes.data),

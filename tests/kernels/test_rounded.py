@@ -12,10 +12,10 @@ from engine.kernels.named_arrays import NamedArrays, unpack_named_arrays
 from engine.kernels.stored import (
     BLOCK,
     MULTIPLY,
-    RoundedRowsWorkspace,
     StoredMatrix,
+    block_arguments_of,
+    bytes_of_rounded_row,
     multiply_block_and_add_bias,
-    round_rows_and_block_arguments,
 )
 
 SHAPES = [(64, 64), (100, 34), (33, 700), (640, 3072)]
@@ -24,7 +24,9 @@ SHAPES = [(64, 64), (100, 34), (33, 700), (640, 3072)]
 @exactly_compiled
 def product(table, x, out, entered, rest, spare):
     matrix = unpack_named_arrays(StoredMatrix, table, np.int64(0))
-    made = round_rows_and_block_arguments(x, matrix, RoundedRowsWorkspace(entered, rest))
+    for row in range(len(x)):
+        rounded.rotate_and_round_row(x[row], entered[row], np.int64(0), rest)
+    made = block_arguments_of(x, entered, matrix)
     target, apart = np.int64(out.ctypes.data), np.int64(4 * out.shape[1])
     for block in range(-(-made.outputs // made.width)):
         multiply_block_and_add_bias(made, block, target + 4 * block * made.width, apart, np.int64(spare.ctypes.data))
@@ -34,14 +36,16 @@ def groups_of(inputs: int) -> int:
     return -(-inputs // rounded.GROUP)
 
 
-def multiplied(matrix: StoredMatrix, x: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
-    """The product, and what the rows became: `[rows, groups, ENTERED]` bytes."""
+def multiplied(matrix: StoredMatrix, x: torch.Tensor) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+    """The product, and what the rows became: `[rows, groups, ENTERED]` bytes, and int16 `[rows, groups, GROUP]`."""
     rows, inputs = x.shape
     out = np.empty((rows, int(matrix.shape[0])), np.float32)
-    entered = np.empty((rows, groups_of(inputs) * rounded.ENTERED), np.uint8)
+    entered = np.empty((rows, bytes_of_rounded_row(inputs)), np.uint8)
     spaces = entered, np.empty(rounded.GROUP, np.float32), np.empty((rows, BLOCK), np.float32)
     product(NamedArrays(matrix).table, x.numpy(), out, *spaces)
-    return torch.from_numpy(out), entered.reshape(rows, -1, rounded.ENTERED)
+    bytes_of_codes = groups_of(inputs) * rounded.ENTERED
+    codes, widened = entered[:, :bytes_of_codes], entered[:, bytes_of_codes:].copy().view(np.int16)
+    return torch.from_numpy(out), codes.reshape(rows, -1, rounded.ENTERED), widened.reshape(rows, -1, rounded.GROUP)
 
 
 def store_layer(layer: EightBitLinear, way: str) -> StoredMatrix:
@@ -65,11 +69,11 @@ def test_products_are_those_of_the_plain_layer_to_the_last_bit(outputs, inputs, 
         x = torch.randn(rows, inputs, generator=generator) * 3
         x[rows // 2] *= 1000
         x[-1, 5] = 4e4
-        found, entered = multiplied(kept, x)
+        found, entered, widened = multiplied(kept, x)
         codes, steps = rotate_and_round_rows(x)
         assert np.array_equal(entered[..., : rounded.GROUP].view(np.int8), codes.numpy())
         assert np.array_equal(entered[..., rounded.GROUP : rounded.GROUP + 4].copy().view(np.float32)[..., 0], steps)
-        assert np.array_equal(entered[..., rounded.WIDENED :].copy().view(np.int16), codes.numpy())
+        assert np.array_equal(widened, codes.numpy())
         assert torch.equal(found, layer(x))
         x[0] = 0
         assert torch.equal(multiplied(kept, x)[0][0], bias)
