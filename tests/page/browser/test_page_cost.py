@@ -11,6 +11,10 @@ from helpers.traces import DRAFTED, make_step, one_node
 
 CHAIN = make_step(parents=[-1, 0, 1, 2, 3, 4], path=[1], burst=[11, 99])
 WORDS = "[data-cost-words]"
+CHART_FITS = """() => {
+    const [chart, panel] = ["[data-cost]", "[data-panel]"].map(each => document.querySelector(each).getBoundingClientRect());
+    return chart.height > 80 && chart.bottom <= panel.bottom + 1;
+}"""
 DRAWN_ANEW = """() => {
   const chart = document.querySelector('[data-cost]');
   return chart.layout.width === chart.clientWidth && chart.layout.height === chart.clientHeight;
@@ -139,8 +143,7 @@ def test_a_race_of_auto_shows_what_it_chose(page):
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_function(DRAWN_ANEW)
-        chart, panel = page.locator("[data-cost]").bounding_box(), page.locator("[data-panel]").bounding_box()
-        assert chart["height"] > 80 and chart["y"] + chart["height"] <= panel["y"] + panel["height"] + 1
+        page.wait_for_function(CHART_FITS)  # both boxes at one moment, when the panel has its new height
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
