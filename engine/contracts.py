@@ -18,8 +18,6 @@ from engine.tree import DraftTree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-
     from engine.forward.cache import KVCache
     from engine.kernels.expansion import TreeExpansion
     from engine.models.pairs import LoadedPair
@@ -91,8 +89,8 @@ class Drafter(SystemPart):
     capabilities: frozenset[str] = frozenset()  # what it answers beside `log_q`
     draft_forward_count: int = 0  # its own forwards so far
     # `engine.policies.shared.growing.grow_level_by_level` in one compiled call, on the terms of the `TreeExpansion`.
-    # None where there is none. Noise [levels, V] is that of the positions behind the root, [levels, 0] when greedy
-    compiled_tree_grower: "Callable[[TreeExpansion, np.ndarray], None] | None" = None
+    # None where there is none
+    compiled_tree_grower: "Callable[[TreeExpansion], None] | None" = None
     no_guess_reason: str = ""  # why it may have no guess, a sentence
     vocab: int  # the target's
     stop_ids: frozenset[int] = frozenset()  # tokens that end a text: policies grow nothing below them

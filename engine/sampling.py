@@ -6,8 +6,7 @@ therefore draws the same token there, whatever tree brought it.
 Draws for the papers' rules are keyed by (seed, purpose, position, node or depth, try). The position is the round's root, so no two
 rounds, nodes or tries share a key.
 
-A race on a GPU makes its Gumbel rows there, by counting instead of by a generator. They are other numbers of the same law, and the
-same for every lane.
+A race on a GPU makes its Gumbel rows there, by the same counting. They are the same numbers but for a logarithm's last digits.
 """
 
 import bisect
@@ -22,15 +21,14 @@ import numpy as np
 import torch
 
 from engine.kernels.compiling import exactly_compiled
+from engine.kernels.elementwise import GOLDEN, MIX, write_gumbel_row
 from engine.kernels.intrinsics import larger_float
 
 LEAST_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 100.0  # logits that are divided by less are infinite in float32
 DRAFT_TEMPERATURE = 0.6  # for branching drafts when the target is greedy (DySpec, section 6.1)
 LEAST_MASS = 1e-12  # when less of q is left to draw from, it is rounding
-BLOCK_ELEMENTS = 1 << 18  # numbers in a block of noise, at most
-PIECE = 16  # positions whose noise is made at a time
-GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constants of SplitMix64, as signed numbers
-MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+PIECE = 16  # positions whose noise a device makes at a time
+ROWS_KEPT = 32  # of noise
 
 
 def build_generator_from_key(*key: int | str) -> torch.Generator:
@@ -39,101 +37,51 @@ def build_generator_from_key(*key: int | str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
-class GrowingNoiseBlock:
-    """The rows of neighbouring positions, `rows [n, V]` float32. They are made in order, `PIECE` at a time, when they are asked for."""
-
-    def __init__(self, rows: torch.Tensor, first_row: int, row_pieces: Iterator[torch.Tensor]):
-        """`row_pieces` are the rows from `first_row` on. Those before are never made."""
-        self.rows, self.pieces, self.first, self.end = rows, row_pieces, first_row, first_row
-
-    def generate_rows_until(self, end_position: int) -> None:
-        """Makes what is not made yet of the rows before `end_position`."""
-        while self.end < end_position:
-            piece = next(self.pieces)
-            self.rows[self.end : self.end + len(piece)] = piece
-            self.end += len(piece)
-
-
 class GumbelNoise:
-    """Standard Gumbel rows by position: `row(position) -> [V]`. A few blocks of positions stay in memory."""
+    """Standard Gumbel rows by position: `row(position, vocab) -> [V]`, on a CPU. The last `ROWS_KEPT` stay in memory."""
 
     device: torch.device | None = None
 
-    def __init__(self, seed: int, blocks_kept: int = 8):
-        self.seed, self.blocks_kept = seed, blocks_kept
-        self.blocks: OrderedDict[tuple[int, int], GrowingNoiseBlock] = OrderedDict()
+    def __init__(self, seed: int):
+        self.seed = seed
+        self.kept: OrderedDict[tuple[int, int], torch.Tensor] = OrderedDict()
 
     def row(self, position: int, vocab: int) -> torch.Tensor:
-        return self.rows_within_block(position, 1, vocab)[0]
+        if (position, vocab) not in self.kept:
+            self.make_row(position, vocab)
+            while len(self.kept) > ROWS_KEPT:
+                self.kept.popitem(last=False)
+        return self.kept[position, vocab]
 
     def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
         """The rows of n positions, `[n, V]`."""
-        first, count = min(positions), max(positions) + 1 - min(positions)
-        if first % self.positions_per_block(vocab) + count > self.positions_per_block(vocab):
-            return torch.stack([self.row(position, vocab) for position in positions])
-        return self.rows_within_block(first, count, vocab)[[position - first for position in positions]]
+        return torch.stack([self.row(position, vocab) for position in positions])
 
-    def consecutive_rows(self, first_position: int, count: int, vocab: int) -> np.ndarray:
-        """The rows of `count` positions from `first_position` on, `[count, V]` on a CPU. Rows of one block are a view of it."""
-        if first_position % self.positions_per_block(vocab) + count <= self.positions_per_block(vocab):
-            return self.rows_within_block(first_position, count, vocab).numpy()
-        return self.rows(list(range(first_position, first_position + count)), vocab).numpy()
-
-    def positions_per_block(self, vocab: int) -> int:
-        """Positions in a block."""
-        return max(1, min(64, BLOCK_ELEMENTS // vocab))
-
-    def rows_within_block(self, first_position: int, count: int, vocab: int) -> torch.Tensor:
-        """The rows of `count` positions of one block from `first_position` on."""
-        index, offset = divmod(first_position, self.positions_per_block(vocab))
-        block = self.blocks.get((index, vocab))
-        if block is None or offset < block.first:
-            rows, start = (
-                torch.empty(self.positions_per_block(vocab), vocab, device=self.device),
-                offset - offset % PIECE,
-            )
-            block = self.blocks[index, vocab] = GrowingNoiseBlock(
-                rows, start, self.generate_block_pieces(index, start, vocab)
-            )
-            while len(self.blocks) > self.blocks_kept:
-                self.blocks.popitem(last=False)
-        block.generate_rows_until(offset + count)
-        return block.rows[offset : offset + count]
-
-    def generate_block_pieces(self, block_index: int, first_row: int, vocab: int) -> Iterator[torch.Tensor]:
-        """The rows of a block from `first_row` on, `PIECE` at a time."""
-        stream, size = (
-            build_generator_from_key("gumbel", self.seed, block_index, vocab),
-            self.positions_per_block(vocab),
-        )
-        torch.rand(first_row, vocab, generator=stream, dtype=torch.float64)  # the rows before
-        for start in range(first_row, size, PIECE):
-            uniform = torch.rand(min(PIECE, size - start), vocab, generator=stream, dtype=torch.float64)
-            # In place, because new memory would take half as long again
-            yield uniform.clamp_(1e-300, 1 - 1e-16).log_().neg_().log_().neg_()
+    def make_row(self, position: int, vocab: int) -> None:
+        made = np.empty(vocab, np.float32)
+        write_gumbel_row(self.seed, position, made)
+        self.kept[position, vocab] = torch.from_numpy(made)
 
 
 class DeviceNoise(GumbelNoise):
-    """The same on a device, where `compute_gumbel_by_position` makes every row."""
+    """The same on a device, where `PIECE` neighbouring rows are made at a time."""
 
     def __init__(self, seed: int, device: torch.device):
         super().__init__(seed)
         self.device = device
 
-    def rows(self, positions: list[int], vocab: int) -> torch.Tensor:
-        return torch.stack([self.row(position, vocab) for position in positions])  # an index would make the host wait
-
-    def generate_block_pieces(self, block_index: int, first_row: int, vocab: int) -> Iterator[torch.Tensor]:
-        begin, end = block_index * self.positions_per_block(vocab), (block_index + 1) * self.positions_per_block(vocab)
-        for positions in torch.arange(begin + first_row, end, device=self.device).split(PIECE):
-            yield compute_gumbel_by_position(torch.full((), self.seed, device=self.device), positions, vocab)
+    def make_row(self, position: int, vocab: int) -> None:
+        first, seed = position - position % PIECE, torch.full((), self.seed, device=self.device)
+        positions = torch.arange(first, first + PIECE, device=self.device)
+        for each, made in enumerate(compute_gumbel_by_position(seed, positions, vocab), first):
+            self.kept[each, vocab] = made
 
 
 def compute_gumbel_by_position(seed: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
     """Standard Gumbel rows `[n, V]` float32 of `positions [n]` int64, from a seed that is a tensor too. Waits for no device.
 
-    Every number depends on (seed, position, token) alone. Seed and position choose a place in the sequence of SplitMix64 (Steele, Lea
-    and Flood 2014), and tokens count on from there. Integers are exact everywhere; two devices can differ in a logarithm's last digit.
+    It is `engine.kernels.elementwise.write_gumbel_row` in PyTorch: integers are the same everywhere, and logarithms can differ in their
+    last digits.
     """
     place = hash_int64_by_splitmix64(
         hash_int64_by_splitmix64(seed + GOLDEN) ^ hash_int64_by_splitmix64(positions * MIX[0] + 1)
@@ -163,7 +111,7 @@ def refuse_too_low_temperature(temperature: float) -> None:
 class Sampling:
     """How every lane samples. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token.
 
-    Gumbel rows are made on `device`, by counting. With None they come from a CPU generator. A `constraint` forbids tokens by the text
+    Gumbel rows are made on `device`, with None on the CPU. A `constraint` forbids tokens by the text
     that they would follow; `engine.rounds.guiding` masks logits by it before they come here.
 
     Raises `ValueError` with the offending value when a setting makes no sense.
@@ -249,8 +197,8 @@ class Sampling:
         rows, vocab = logits.numpy(), logits.shape[-1]
         if self.greedy:
             return lambda row: int(rows[row].argmax())
-        temperature, noise = np.float32(self.temperature), self.noise.consecutive_rows
-        return lambda row: argmax_with_gumbel_noise(rows[row], temperature, noise(positions[row], 1, vocab)[0])
+        temperature, noise = np.float32(self.temperature), self.noise.row
+        return lambda row: argmax_with_gumbel_noise(rows[row], temperature, noise(positions[row], vocab).numpy())
 
     def draw_index_by_weight(self, weights: torch.Tensor, *key: int | str) -> int:
         """An index drawn in proportion to `weights [V]`, by the key's own randomness."""

@@ -68,7 +68,14 @@ class DSparkDrafter(DFlashDrafter, CompiledTreeDrafter):
         if self.net.compiled:
             self.vocab = pair.target.vocab
             arrays = self.net.compiled.weights_and_lane_arrays(self.cache)
-            self.compile_and_use_growing_loops(log_q_of_root, log_q_of_level, self.cache, arrays, levels_are_free=True)
+            self.compile_and_use_growing_loops(
+                log_q_of_root,
+                log_q_of_level,
+                self.cache,
+                arrays,
+                levels_are_free=True,
+                vocabulary=self.net.vocabulary.numpy(),
+            )
 
     @torch.inference_mode()
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:
@@ -81,6 +88,6 @@ class DSparkDrafter(DFlashDrafter, CompiledTreeDrafter):
         self.cache.refuse_overflow(len(features) + self.net.sizes.block_size)
         return [root], features.contiguous().numpy(), position, position, len(features)
 
-    def grow_compiled_tree_into_expansion(self, expansion: TreeExpansion, noise: np.ndarray) -> None:
+    def grow_compiled_tree_into_expansion(self, expansion: TreeExpansion) -> None:
         expansion.terms["levels"] = min(expansion.terms["levels"], self.depth)
-        super().grow_compiled_tree_into_expansion(expansion, noise)
+        super().grow_compiled_tree_into_expansion(expansion)

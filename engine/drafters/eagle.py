@@ -29,7 +29,13 @@ class EagleDrafter(FeatureEntryDrafter, CompiledTreeDrafter):
         self.reads_features, self.window = net.reads_features, net.window
         self.session = net.open_session(capacity)
         if isinstance(self.session, CompiledEagleSession):
-            self.compile_and_use_growing_loops(log_q_of_root, log_q_of_level, self.session.cache, self.session.parts)
+            self.compile_and_use_growing_loops(
+                log_q_of_root,
+                log_q_of_level,
+                self.session.cache,
+                self.session.parts,
+                vocabulary=self.session.vocabulary.numpy(),
+            )
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
         self.session.cache.rows = self.base = 0  # rows of the text

@@ -59,8 +59,8 @@ class ModelDrafter(CompiledTreeDrafter):
     def take_root_forward_inputs(self) -> tuple[list[int], np.ndarray, int, int, int]:
         return self.pending, NO_FEATURES, self.session.rows, 0, len(self.pending)
 
-    def grow_compiled_tree_into_expansion(self, expansion: TreeExpansion, noise: np.ndarray) -> None:
-        super().grow_compiled_tree_into_expansion(expansion, noise)
+    def grow_compiled_tree_into_expansion(self, expansion: TreeExpansion) -> None:
+        super().grow_compiled_tree_into_expansion(expansion)
         self.pending, self.base = [], self.session.rows
         count, columns = expansion.counts["nodes"], expansion.columns
         keys, places = columns["key"][:count].tolist(), columns["place"][:count].tolist()

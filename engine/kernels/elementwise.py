@@ -1,4 +1,10 @@
-"""Elementwise loops over a few rows: norms, gates, exponentials, features. Knows arrays; knows no model and no tree."""
+"""Elementwise loops over a few rows: norms, gates, exponentials, features, noise. Knows arrays; knows no model and no tree.
+
+Gumbel noise is counted: every number depends on (seed, position, token) alone. Seed and position choose a place in the sequence of
+SplitMix64 (Steele, Lea and Flood 2014), and tokens count on from there. 52 bits become a uniform number u, and -log(-log(u)) is
+computed in float32, without a loss where u is near 0 or 1. `engine.sampling.compute_gumbel_by_position` is the same in PyTorch;
+tests/core/test_sampling.py holds both equal.
+"""
 
 import numpy as np
 
@@ -8,10 +14,24 @@ from engine.kernels.compiling import (
     exactly_compiled,
     exactly_compiled_without_python_entry,
 )
-from engine.kernels.intrinsics import SUMS, dot_of_chunks, float_from_bits, fma, larger_float, sum_of_chunks
+from engine.kernels.intrinsics import (
+    SUMS,
+    bits_of_float,
+    dot_of_chunks,
+    double_from_bits,
+    float_from_bits,
+    fma,
+    larger_float,
+    sum_of_chunks,
+)
 
 LOWEST = np.float32(-3e38)
 BLOCK = 512  # exponentials that are added up at a time
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constants of SplitMix64, as signed numbers
+MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+ONE = 0x3FF << 52  # the bits of 1.0 in float64
+ROOT_HALF = 0x3F3504F3  # those of sqrt(1/2) in float32
+LOG_2 = np.float32(0.6931471805599453)
 
 
 @compiled_no_nan_without_python_entry
@@ -152,3 +172,60 @@ def log_softmax_in_place(rows):
         total = log_sum_exp(rows[row])
         for k in range(rows.shape[1]):
             rows[row, k] -= total
+
+
+@exactly_compiled
+def mix_int64(number):
+    """SplitMix64's mixing. Numbers wrap around as unsigned ones would."""
+    number = (number ^ (number >> 30 & (1 << 34) - 1)) * MIX[0]
+    number = (number ^ (number >> 27 & (1 << 37) - 1)) * MIX[1]
+    return number ^ (number >> 31 & (1 << 33) - 1)
+
+
+@exactly_compiled
+def log_of_one_plus(part, exponent):
+    """log((1 + `part`) * 2^`exponent`), of a part between sqrt(1/2) - 1 and sqrt(2) - 1."""
+    ratio = part / (np.float32(2) + part)
+    square = ratio * ratio
+    series = np.float32(1 / 5) + square * (np.float32(1 / 7) + square * np.float32(1 / 9))
+    series = np.float32(1) + square * (np.float32(1 / 3) + square * series)
+    return exponent * LOG_2 + np.float32(2) * ratio * series
+
+
+@exactly_compiled
+def gumbel_of_token(place, token):
+    """The number of a token at a position's place in the sequence."""
+    bits = mix_int64(place + (token + 1) * GOLDEN) >> 12 & (1 << 52) - 1
+    above_one = double_from_bits(bits | ONE)  # 1 + bits / 2^52
+    missing = np.float32(2.0 - above_one - 2.0**-53)  # 1 - u
+    uniform = np.float32(above_one - 1.0 + 2.0**-53)
+    near_one, number = missing < np.float32(0.25), bits_of_float(uniform)
+    exponent = (number - np.int32(ROOT_HALF)) >> 23
+    part = float_from_bits(number - (exponent << 23)) - np.float32(1)
+    part = -missing if near_one else part
+    power = np.float32(0) if near_one else np.float32(exponent)
+    number = bits_of_float(-log_of_one_plus(part, power))
+    exponent = (number - np.int32(ROOT_HALF)) >> 23
+    return -log_of_one_plus(float_from_bits(number - (exponent << 23)) - np.float32(1), np.float32(exponent))
+
+
+@exactly_compiled
+def place_in_sequence(seed, position):
+    """Where a position's numbers begin."""
+    return mix_int64(mix_int64(seed + GOLDEN) ^ mix_int64(position * MIX[0] + 1))
+
+
+@exactly_compiled
+def write_gumbel_row(seed, position, row):
+    """Write a position's standard Gumbel noise into `row [V]`, float32."""
+    place = place_in_sequence(seed, position)
+    for token in range(len(row)):
+        row[token] = gumbel_of_token(place, token)
+
+
+@compiled_no_nan_without_python_entry
+def write_gumbel_of_tokens(seed, position, tokens, out):
+    """Write that of the `tokens [n]` alone into `out [n]`."""
+    place = place_in_sequence(seed, position)
+    for index in range(len(tokens)):
+        out[index] = gumbel_of_token(place, tokens[index])

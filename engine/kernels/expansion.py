@@ -19,9 +19,11 @@ NODE = np.dtype(
     [(name, INTEGER) for name in ("token", "parent", "depth", "key", "cell", "place")] + [("score", REAL), ("q", REAL)],
     align=True,
 )
-# A policy's terms, see `TreeExpansion`, and this round's `levels` and `temperature`.
+# A policy's terms, see `TreeExpansion`, and this round's `levels` and sampling: guesses are drawn with the noise of their positions,
+# which follow the `root_position`, unless it is `greedy`.
 TERMS = np.dtype(
     [(name, INTEGER) for name in ("width", "beams", "keep", "only_best", "reach", "levels")]
+    + [(name, INTEGER) for name in ("greedy", "seed", "root_position")]
     + [(name, REAL) for name in ("least", "promise", "free_promise", "temperature")],
     align=True,
 )

@@ -247,6 +247,18 @@ def float_from_bits(builder, bits):
     return builder.bitcast(bits, REAL)
 
 
+@intrinsic_decorator_for(types.int32(types.float32))
+def bits_of_float(builder, number):
+    """The 32 bits that encode a float32."""
+    return builder.bitcast(number, WORD)
+
+
+@intrinsic_decorator_for(types.float64(types.int64))
+def double_from_bits(builder, bits):
+    """The float64 that these 64 bits encode."""
+    return builder.bitcast(bits, ir.DoubleType())
+
+
 @intrinsic_decorator_for(types.voidptr(types.int64))
 def pointer_from_address(builder, address):
     """The address as a pointer, for `numba.carray`."""

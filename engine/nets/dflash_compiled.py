@@ -157,7 +157,7 @@ ROUND = count_arrays(DSparkRoundArrays)
 
 @compiled_no_nan_without_python_entry
 def add_markov_bias_and_normalise(markov, slots, tokens):
-    """Log-probabilities `[n, V]` behind `tokens [n]`, from those of slots that do not know them, `[n, own_vocab]`."""
+    """Log-probabilities `[n, own_vocab]` behind `tokens [n]`, from those of slots that do not know them."""
     count = len(tokens)
     before, log_q = np.empty((count, markov.token_embedding.shape[1]), np.float32), np.empty_like(slots)
     for row in range(count):
@@ -166,14 +166,16 @@ def add_markov_bias_and_normalise(markov, slots, tokens):
     for row in range(count):
         add_row(slots[row], log_q[row])
     log_softmax_in_place(log_q)
-    whole = len(markov.vocabulary) == len(markov.token_embedding)
-    return log_q if whole else expand_log_q_to_full_vocab(log_q, markov.vocabulary, len(markov.token_embedding))
+    return log_q
 
 
 @compiled_assuming_no_nan
 def condition_on_tokens(markov_table, slots, tokens):
     """As `engine.nets.dspark.DSpark.condition_on_tokens`, with `markov_table` that hold a `MarkovHead`."""
-    return add_markov_bias_and_normalise(unpack_named_arrays(MarkovHead, markov_table, 0), slots, tokens)
+    markov = unpack_named_arrays(MarkovHead, markov_table, 0)
+    log_q = add_markov_bias_and_normalise(markov, slots, tokens)
+    whole = len(markov.vocabulary) == len(markov.token_embedding)
+    return log_q if whole else expand_log_q_to_full_vocab(log_q, markov.vocabulary, len(markov.token_embedding))
 
 
 @compiled_no_nan_without_python_entry

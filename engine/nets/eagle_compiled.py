@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.forward.layer_ops import expand_log_q_to_full_vocab
 from engine.forward.llama_layer import floored_norms_of
 from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.compiling import (
@@ -12,7 +13,7 @@ from engine.kernels.compiling import (
     compiled_no_nan_without_python_entry,
 )
 from engine.kernels.eight_bit import EightBitMatrix, multiply_eight_bit
-from engine.kernels.elementwise import copy_row, expand_log_q_to_full_vocab, join_feature_taps_without_last
+from engine.kernels.elementwise import copy_row, join_feature_taps_without_last
 from engine.kernels.growing_compiled import BELOW
 from engine.kernels.named_arrays import FIELDS, NamedArrays, unpack_named_arrays
 from engine.kernels.stack import (
@@ -31,7 +32,7 @@ from engine.nets.layer import Net
 
 @compiled_no_nan_without_python_entry
 def outputs_and_log_q_of_entries(table, tokens, feature, positions, visible, first_row, committed_rows):
-    """Outputs `[n, H]` and log-probabilities `[n, V]` of the last n of N entries, one a row of `visible`; see
+    """Outputs `[n, H]` and log-probabilities `[n, own_vocab]` of the last n of N entries, one a row of `visible`; see
     `stack.run_decoder_layers`.
 
     `table` are the layer, its `DraftOuterWeights` and a `LaneArrays`. What a token adds to the query/key/value product is the
@@ -56,12 +57,12 @@ def outputs_and_log_q_of_entries(table, tokens, feature, positions, visible, fir
         committed_rows,
         count,
     )
-    return out, expand_log_q_to_full_vocab(head_log_q(out, ends), ends.vocabulary, len(ends.token_entries))
+    return out, head_log_q(out, ends)
 
 
 @compiled_assuming_no_nan
 def log_q_of_root(table, tokens, features, position, first_row, committed_rows):
-    """Log-probabilities `[1, V]` behind the last of `tokens [N]`, the first of which stands at `position`.
+    """Log-probabilities `[1, own_vocab]` behind the last of `tokens [N]`, the first of which stands at `position`.
 
     They read the target's `features [N, 4, H]`. The output becomes the first of the `round_outputs`.
     """
@@ -80,7 +81,7 @@ def log_q_of_root(table, tokens, features, position, first_row, committed_rows):
 
 @compiled_assuming_no_nan
 def log_q_of_level(table, tokens, parent_outputs, positions, visible, first_row, committed_rows, first_output):
-    """Log-probabilities `[n, V]` behind nodes that go on from the outputs `parent_outputs [n]`; their outputs are stored from
+    """Log-probabilities `[n, own_vocab]` behind nodes that go on from the outputs `parent_outputs [n]`; their outputs are stored from
     `first_output` on.
     """
     outs = unpack_named_arrays(LaneArrays, table, LAYER + ENDS).round_outputs
@@ -116,6 +117,7 @@ class CompiledEagle(CompiledNet):
             stack=StackConstants.for_rms_norms(config.hidden, net.norm_out.eps),
             features=EightBitMatrix.quantise(net.fuse.weight),
         )
+        self.vocabulary = net.vocabulary
         super().__init__(net, [net.layer.to_eight_bits(net.norm_feature, for_feature)._replace(bias=said)], ends)
         compile_eagle_loops()  # so that loading takes the time and no race does
 
@@ -130,6 +132,7 @@ class CompiledEagleSession:
         self.cache, outs = net.new_cache(capacity), np.empty((capacity, net.config.hidden), np.float32)
         lane = LaneArrays(net.rotary.rotation_table(capacity), self.cache.numbers, outs)
         self.parts = NamedArrays(*net.weights.nests, lane)
+        self.vocabulary, self.vocab = net.vocabulary, net.config.vocab
         self.count = 0  # this round's outputs so far
 
     def log_q_of_root(self, tokens: list[int], features: Tensor, first_position: int, first_row: int) -> Tensor:
@@ -138,7 +141,7 @@ class CompiledEagleSession:
         entering = np.array(tokens), features.contiguous().numpy(), first_position, first_row, rows
         log_q = log_q_of_root(self.parts.table, *entering)
         self.cache.rows, self.count = rows + len(tokens), 1
-        return torch.from_numpy(log_q)
+        return expand_log_q_to_full_vocab(torch.from_numpy(log_q), self.vocabulary, self.vocab)
 
     def log_q_of_level(
         self, tokens: list[int], parent_outputs: list[int], positions: list[int], visible: Tensor, first_row: int
@@ -150,4 +153,4 @@ class CompiledEagleSession:
             self.parts.table, ids, parents, places, np.ascontiguousarray(visible.numpy()), first_row, rows, self.count
         )
         self.cache.rows, self.count = rows + count, self.count + count
-        return torch.from_numpy(log_q)
+        return expand_log_q_to_full_vocab(torch.from_numpy(log_q), self.vocabulary, self.vocab)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from engine.sampling import (
+    ROWS_KEPT,
     DeviceNoise,
     GumbelNoise,
     Sampling,
     argmax_with_gumbel_noise,
-    build_generator_from_key,
     compute_gumbel_by_position,
 )
 
@@ -25,37 +25,29 @@ def test_noise_depends_on_seed_and_position_alone():
     assert len({tuple(row.tolist()) for row in rows}) == 200
 
 
-def test_a_row_is_the_same_wherever_its_block_begins_to_be_made():
-    """The texts of all seeds hang on this: 64 rows of one stream of numbers a block, of which few may be asked for."""
-    uniform = torch.rand(64, 50, generator=build_generator_from_key("gumbel", 3, 1, 50), dtype=torch.float64)
-    whole = (-(-uniform.clamp(1e-300, 1 - 1e-16).log()).log()).float()
-    for first in (0, 15, 16, 41, 63):
-        noise = GumbelNoise(3)
-        assert torch.equal(noise.row(64 + first, 50), whole[first])
-        assert torch.equal(torch.from_numpy(noise.consecutive_rows(64, 64, 50)), whole)
-
-
-def test_noise_that_nobody_asks_for_is_not_made():
-    noise = GumbelNoise(3)
-    noise.row(100, 50)
-    noise.row(105, 50)
-    block = noise.blocks[1, 50]
-    assert (block.first, block.end) == (32, 48)
-
-
-def test_a_forgotten_block_comes_back_the_same():
-    noise = GumbelNoise(0, blocks_kept=1)
+def test_a_forgotten_row_comes_back_the_same():
+    noise = GumbelNoise(0)
     first = noise.row(0, 50).clone()
-    noise.row(1000, 50)
-    assert list(noise.blocks) == [(1000 // 64, 50)]
+    assert noise.row(0, 50) is noise.row(0, 50)
+    for position in range(1, ROWS_KEPT + 5):
+        noise.row(position, 50)
+    assert (0, 50) not in noise.kept and len(noise.kept) == ROWS_KEPT
     assert torch.equal(noise.row(0, 50), first)
 
 
-def test_a_span_is_its_rows_within_a_block_and_across():
+def test_rows_are_those_of_their_positions():
     noise = GumbelNoise(5)
-    for first, count in ((0, 1), (3, 9), (60, 4), (60, 12), (127, 1)):
-        rows = torch.stack([noise.row(first + i, 50) for i in range(count)])
-        assert torch.equal(torch.from_numpy(noise.consecutive_rows(first, count, 50)), rows)
+    assert torch.equal(noise.rows([7, 2, 7], 50), torch.stack([noise.row(position, 50) for position in (7, 2, 7)]))
+    assert torch.equal(noise.row(7, 80)[:50], noise.row(7, 50))
+
+
+@pytest.mark.parametrize("seed", [0, 5, 2**63 - 1])
+def test_noise_is_that_of_the_counting_in_float64(seed):
+    """Over 600,000 numbers, large ones among them, which decide what is drawn: u near 1 keeps its digits in float32."""
+    positions, vocab = [0, 1, 10**6], 200_000
+    found = GumbelNoise(seed).rows(positions, vocab)
+    expected = compute_gumbel_by_position(torch.tensor(seed), torch.tensor(positions), vocab)
+    assert torch.allclose(found, expected, rtol=0, atol=2e-6) and found.max() > 11
 
 
 @pytest.mark.parametrize("sampling", [Sampling(seed=2), Sampling(0.7, seed=2), Sampling(1.3, top_k=9, seed=2)])

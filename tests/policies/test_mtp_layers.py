@@ -36,7 +36,7 @@ def test_every_policy_is_lossless(policy, temperature, pair):
     """By token match token for token. By every rule that keeps the law the same at temperature 0, and in law above it."""
     rules = ["token_match", *(rule for rule in LAWFUL if is_sound_policy_for_acceptance(policy, rule))]
     systems = ("vanilla", *(f"mtp/{policy}/{rule}:3x2x7" for rule in rules))
-    race = Race(pair, Settings("Once upon", systems, max_new_tokens=10, temperature=temperature, seed=3))
+    race = Race(pair, Settings("Once upon", systems, max_new_tokens=10, temperature=temperature, seed=16))
     for _ in race.run():
         pass
     exact, *lawful = [each["identical"] for each in race.result()["lanes"][1:]]

@@ -1,10 +1,7 @@
 """Growing: grows a tree of favourites on an `TreeExpansion`'s terms, with any drafter."""
 
-import numpy as np
-
 from engine.contracts import Drafter, Policy
 from engine.kernels.expansion import (
-    MOST_LEVELS,
     TreeExpansion,
     add_level_and_sum_frontier_scores,
     prune_to_best_nodes,
@@ -14,7 +11,6 @@ from engine.policies.shared.asking import GrowingTree
 from engine.sampling import Sampling
 from engine.tree import DraftTree
 
-SILENCE = np.zeros((MOST_LEVELS, 0), np.float32)  # noise when greedy
 TREE = "token", "parent", "depth", "key", "score", "q"  # what a `DraftTree` has of a node
 
 
@@ -43,13 +39,14 @@ def grow_tree_of_favourites(
         start_tree(expansion.table, root_token)
     elif drafter.compiled_tree_grower and sampling.keeps_all_tokens:
         max_levels = min(max_levels, max(1, expansion.terms["reach"]))
-        expansion.terms["levels"], expansion.terms["temperature"] = max_levels, sampling.temperature or 1
-        noise = (
-            SILENCE
-            if sampling.greedy
-            else sampling.noise.consecutive_rows(root_position + 1, max_levels, drafter.vocab)
+        terms = expansion.terms
+        terms["levels"], terms["temperature"], terms["greedy"] = (
+            max_levels,
+            sampling.temperature or 1,
+            int(sampling.greedy),
         )
-        drafter.compiled_tree_grower(expansion, noise)
+        terms["seed"], terms["root_position"] = sampling.seed, root_position
+        drafter.compiled_tree_grower(expansion)
     else:
         grow_level_by_level(expansion, drafter, root_token, root_position, sampling, max_levels)
     return draft_tree_from_expansion(expansion)
