@@ -156,10 +156,10 @@ def test_every_sequence_of_every_size_writes_its_own_text(own, monkeypatch):
     """Sequences beyond the prompts have seeds of their own, so sampled texts differ. No time counts, so one run of each is enough."""
     monkeypatch.setattr(batches, "RUNS", 1)
     pair = tiny_pair(own=own)
-    texts = batch.build_sequences_with_plain_tokens(pair, STORIES, wish(10, 0.9), 7)
+    texts = batch.build_sequences_with_plain_tokens(pair, STORIES, wish(10, 1.2), 7)
     assert texts[0].prompt_ids == texts[3].prompt_ids and texts[0].plain_tokens != texts[3].plain_tokens
     assert [text.sampling.seed for text in texts] == [3, 3, 3, 4, 4, 4, 5]
-    found = batch.measure_throughput_by_batch_size(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 0.9))
+    found = batch.measure_throughput_by_batch_size(pair, STORIES, ["tree", "lookup"], [1, 7], wish(10, 1.2))
     for row in found["settings"]:
         assert [point["identical"] for point in row["points"]] == [True, True] and row["points"][0]["unlike"] == 0
         assert all(1 <= point["tau"] < 4 and point["tokens_per_s"] > 0 for point in row["points"])

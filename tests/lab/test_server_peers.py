@@ -1,7 +1,6 @@
 """Servers as peers, on stand-ins: what they are asked, whose seconds count, what is refused, and which settings run."""
 
 import json
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -118,16 +117,15 @@ def test_senseless_options_are_refused_before_a_model_is_loaded(capsys, tmp_path
 def test_of_settings_the_fastest_runs_over_all_prompts_and_each_way_takes_its_turn():
     calls = []
 
-    def way(name, pause):
+    def way(name, seconds):
         def write(pair, prompt, tokens, temperature):
             calls.append((name, tokens))
-            time.sleep(pause)
-            return peers.generate_with_transformers(pair, prompt, tokens, temperature)
+            return WrittenText(peers.generate_with_transformers(pair, prompt, tokens, temperature), seconds)
 
         return write
 
     others = PeerGenerateFunctions(
-        {"slow": way("slow", 0.1), "quick": way("quick", 0), "sent": lambda *_: WrittenText([], 0.8, "\0", 8, 2)},
+        {"slow": way("slow", 0.9), "quick": way("quick", 0.1), "sent": lambda *_: WrittenText([], 0.8, "\0", 8, 2)},
         {"it": {3: "slow", 5: "quick"}},
     )
     pair, wish, told = replace(tiny_pair(), draft=None), Settings("a prompt", max_new_tokens=40), []

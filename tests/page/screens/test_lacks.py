@@ -137,7 +137,7 @@ def test_every_tree_of_learn_can_be_broken_and_races_so(whole, broken):
     constraint = NAMES if broken == "constraint" else ""
     bare = replace(whole, draft=None, bigram=None, learned={}, stop_ids=frozenset({0}))
     asked = Settings(
-        "Once", (TAUGHT[-1], f"{TAUGHT[-1]}!{broken}"), max_new_tokens=12, temperature=0.8, constraint=constraint
+        "Once", (TAUGHT[-1], f"{TAUGHT[-1]}!{broken}"), max_new_tokens=40, temperature=0.8, constraint=constraint
     )
     race = Race(bare, asked)
     assert [*race.run()] and any(len(step.tokens) > 2 for step in race.lanes[1].trace.steps)
