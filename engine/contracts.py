@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import torch
 
 from engine.models.advice import CONSTRAINT, DRAFT, TABLE, explain_how_to_obtain
-from engine.record.calibration import Calibration
+from engine.record.calibration import Calibration, ScoreHitCounts
 from engine.record.costs import Costs
 from engine.record.parsing import format_value_for_error
 from engine.record.trace import ACCEPTED, REJECTED, ROOT, UNREACHED
@@ -94,6 +94,8 @@ class Drafter(SystemPart):
     no_guess_reason: str = ""  # why it may have no guess, a sentence
     vocab: int  # the target's
     stop_ids: frozenset[int] = frozenset()  # tokens that end a text: policies grow nothing below them
+    # How often its guesses with such a score came true on this pair, greedy and sampled; None where nobody counted
+    score_hits: tuple[ScoreHitCounts, ScoreHitCounts] | None = None
 
     def __init__(self, pair: "LoadedPair", capacity: int):
         """`capacity` is in rows of a cache. Raises `ValueError` when the pair lacks what the drafter needs."""

@@ -219,9 +219,10 @@ class System:
         """Fresh parts for one lane. `costs` are this machine's. Raises `ValueError` when the pair or the shape does not allow it."""
         self.refuse_pair_lacking_parts(pair)
         drafter, _, rule = self.parts
-        best = costs.best_drafter_among(drafter.inner_drafter_candidates(pair))
-        guessing = drafter(pair, capacity, **({"drafter_name": best} if best else {}))
-        guessing.stop_ids = pair.stop_ids
+        choices = drafter.inner_drafter_candidates(pair)
+        name = (costs.best_drafter_among(choices) or choices[0]) if choices else self.drafter
+        guessing = drafter(pair, capacity, **({"drafter_name": name} if choices else {}))
+        guessing.stop_ids, guessing.score_hits = pair.stop_ids, pair.calibration.score_hits.get(name)
         return guessing, self.build_policy(pair, {"depth": depth, "width": width, "nodes": nodes}, costs), rule()
 
     @property

@@ -125,9 +125,15 @@ def start_tree(expansion, root_token):
 
 
 @compiled_assuming_no_nan
+def cell_of_score(score, guess_kind):
+    """The cell of guesses of this kind with such scores, which are counted together."""
+    return guess_kind * BINS + min(int(score * BINS), BINS - 1)
+
+
+@compiled_assuming_no_nan
 def calibrated_chance_and_cell(chances, score, guess_kind):
     """The chance that a guess comes true, and its cell: its score, corrected by what became of the cell's guesses so far."""
-    cell = guess_kind * BINS + min(int(score * BINS), BINS - 1)
+    cell = cell_of_score(score, guess_kind)
     if chances.shape[1] == 0:
         return score, cell
     return (chances[0, cell] + TRUST * score) / (chances[1, cell] + TRUST), cell

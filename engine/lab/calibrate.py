@@ -17,6 +17,7 @@ from engine.acceptance.walk import normalised_residual
 from engine.acceptance.without_replacement import MultiRoundWithoutReplacement
 from engine.decode import decode
 from engine.drafters import DRAFTERS
+from engine.kernels.expansion import FAVOURITE, OTHER, cell_of_score
 from engine.measure.options import (
     create_parent_and_validate_output_path,
     load_page_prompts,
@@ -30,12 +31,12 @@ from engine.measure.ways import decode_plainly
 from engine.models.chat import tokenise_prompt
 from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.race import Settings
-from engine.record.calibration import Calibration
+from engine.record.calibration import SCORE_CELLS, Calibration, ScoreHitCounts
 from engine.record.compact_json import to_compact_json_with_rounded_floats
 from engine.record.costs import MeanRoundOfTreeShape
 from engine.rounds.pair_costs import PairCosts
 from engine.sampling import Sampling
-from engine.systems import SHAPE, SYSTEMS, System, format_shape
+from engine.systems import SHAPE, SYSTEMS, System, format_shape, resolve_system_name
 from engine.target import Target
 from engine.tree import LARGEST_TREE, DraftTree
 
@@ -43,6 +44,7 @@ CHILDREN = 16  # length of the acceptance vector
 RANKS = 16  # favourites told apart at each depth
 PROMPTS, TOKENS = 6, 64  # texts by temperature whose rounds are counted by shape; and tokens of each
 HEATS = (0.0, 0.8)  # one shape serves all temperatures
+SCORED_SHAPE = dict(zip(SHAPE, (5, 3, 12), strict=True))  # of the trees whose guesses are counted by score
 
 PromptAndContinuation = tuple[list[int], list[int]]  # a prompt and what the target wrote behind it
 
@@ -130,6 +132,30 @@ def measure_target_rank_frequencies_by_depth(
     return (counts / asked.clamp(min=1)[:, None])[:guessed].tolist()
 
 
+@torch.inference_mode()
+def count_hits_by_score(
+    pair: LoadedPair, drafter_name: str, prompts: list[str], max_tokens: int, temperature: float
+) -> ScoreHitCounts:
+    """How often the drafter's guesses came true by their scores, in trees of `SCORED_SHAPE` behind the prompts.
+
+    A guess counts where its parent came true. A guess's own score is its path's over its parent's.
+    """
+    system, counts = resolve_system_name(f"{drafter_name}/best_first/token_match"), np.zeros((2, SCORE_CELLS), int)
+    for prompt in tqdm(prompts, desc=f"scores of {drafter_name} at T = {temperature:g}"):
+        ids = tokenise_prompt(pair, prompt)[: pair.context // 2]
+        capacity = min(pair.context, len(ids) + max_tokens) + LARGEST_TREE
+        work = system.open_rounds(pair, capacity, SCORED_SHAPE, Sampling(temperature))
+        for done in decode(work, ids, max_tokens, pair.stop_ids, pair.context):
+            tree, right = done.tree, {0, *done.verdict.path}
+            for node in range(1, len(tree)):
+                parent = tree.parents[node]
+                if parent in right:
+                    kind = FAVOURITE if parent not in tree.parents[:node] else OTHER
+                    cell = cell_of_score(tree.score[node] / tree.score[parent], kind)
+                    counts[:, cell] += node in right, 1
+    return ScoreHitCounts(*counts.tolist())
+
+
 def calibrate(
     pair: LoadedPair, prompts: list[str], tokens_per_prompt: int, acceptance_temperature: float
 ) -> Calibration:
@@ -148,9 +174,17 @@ def calibrate(
             for name in compared
             if (found := measure_target_rank_frequencies_by_depth(pair, name, greedy))
         },
+        score_hits={
+            name: (
+                count_hits_by_score(pair, name, prompts, tokens_per_prompt, 0.0),
+                count_hits_by_score(pair, name, prompts, tokens_per_prompt, HEATS[-1]),
+            )
+            for name in DRAFTERS["best"].inner_drafter_candidates(pair)
+            if DRAFTERS[name].required_resource
+        },
         costs=PairCosts(pair).get_or_measure_costs("model" if has_draft else "none"),
         source=f"{pair.title}, {pair.hardware}, {pair.dtype}; {len(prompts)} prompts x {tokens_per_prompt} tokens, acceptance at "
-        f"T = {acceptance_temperature:g}, ranks at T = 0, shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
+        f"T = {acceptance_temperature:g}, ranks at T = 0, scores and shapes at T = {' and '.join(f'{heat:g}' for heat in HEATS)}; "
         "python -m engine calibrate",
     )
     # Static trees are laid out by what was measured first

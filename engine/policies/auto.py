@@ -3,8 +3,8 @@
 What counts is tokens a second. At the running rate `r` (tokens a ms), each ms must win `r` tokens. A draft level is asked for while its
 expected tokens exceed r times its cost. A node stays while its chance of acceptance exceeds r times the cost of one more row in the
 verification. This maximises a ratio with the help of its own value (Dinkelbach 1967). A table turns the drafter's scores into chances:
-it counts how often such scores came true in this text. After drafting has not paid, rounds without a draft follow, more each time;
-their trees hold what cannot be wrong alone.
+it counts how often such scores came true in this text. It begins with what the pair's calibration counted, where there is one. After
+drafting has not paid, rounds without a draft follow, more each time; their trees hold what cannot be wrong alone.
 Free copies from the text extend a tree where drafting stops. They replace drafting where they promise more tokens a ms.
 """
 
@@ -22,6 +22,7 @@ FIRST_TAU = 3.0  # tokens a round that running figures begin with, with the weig
 CAUTION = 1.25  # a gain must be so many times its cost: speed is flat around the best size, and small trees are also right early on
 FIRST_REACH = 5.0  # levels at first
 BEYOND, SLOWLY = 4.0, 0.35  # levels to try beyond the accepted path; share of the way there that is taken each round
+CALIBRATED = 20.0  # guesses that a calibration counts for in a cell of the table, at most
 FADE = 0.9  # share of running figures that is kept each round
 LONGEST_REST = 32  # rounds without a draft between two tries, at most
 
@@ -59,6 +60,7 @@ class CostAdaptiveTree(Policy):
             FadingTokenRate(*first),
             FadingTokenRate(*first),
         )  # of all rounds; of rounds with a draft forward
+        self.begun = False
         self.pause = self.rest = 0
         self.reach = FIRST_REACH  # levels at most, by how far paths went lately: scores are too hopeful on new text
         self.levels = 0  # draft forwards of the last tree
@@ -69,6 +71,8 @@ class CostAdaptiveTree(Policy):
     def grow(
         self, drafter: Drafter, root_token: int, root_position: int, sampling: Sampling, max_levels: int
     ) -> DraftTree:
+        if not self.begun:
+            self.begin_with_calibrated_chances(drafter, sampling)
         self.levels, self.no_guess_reason = 0, ""
         self.resting = self.rest > 0
         if self.resting:
@@ -91,6 +95,14 @@ class CostAdaptiveTree(Policy):
                 "A guess was drafted, but it was not likely enough to be worth its row in the target's forward."
             )
         return pruned
+
+    def begin_with_calibrated_chances(self, drafter: Drafter, sampling: Sampling) -> None:
+        """Put what a calibration counted of the drafter into the table, where there is one."""
+        self.begun = True
+        if drafter.score_hits is not None:
+            hits, guesses = map(np.array, drafter.score_hits[0 if sampling.greedy else 1])
+            weight = np.minimum(1.0, CALIBRATED / np.maximum(guesses, 1))
+            self.chances[:, : len(hits)] = hits * weight, guesses * weight
 
     def grow_forced_chain(self, drafter: Drafter, root_token: int, max_levels: int) -> DraftTree:
         """A chain of tokens that cannot be wrong, such as those that a constraint forces. It needs no draft forward."""

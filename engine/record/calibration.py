@@ -6,7 +6,9 @@ Plain values; knows no model.
 import json
 import re
 from dataclasses import dataclass, field
+from operator import le
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.record.costs import UNMEASURED, Costs, MeanRoundOfTreeShape
 from engine.record.parsing import convert_json_value_unvalidated
@@ -21,12 +23,34 @@ def parse_depth_width_nodes(shape_name: str) -> list[int]:
     return [int(size) for size in found.groups()]
 
 
+SCORE_CELLS = 20  # ten ranges of scores of favourites, and as many of other guesses
+
+
+class ScoreHitCounts(NamedTuple):
+    """A drafter's guesses whose parents came true, by their `engine.kernels.expansion.cell_of_score`: how many came true as well, and
+    how many there were. Each is `[SCORE_CELLS]`.
+    """
+
+    hits: list[int]
+    guesses: list[int]
+
+    @classmethod
+    def parse(cls, values: object) -> "ScoreHitCounts":
+        """Raises `ValueError` for anything but `SCORE_CELLS` counts each, none of them negative, and no more hits than guesses."""
+        hits, guesses = ([int(count) for count in counts] for counts in values)  # type: ignore[attr-defined]
+        sizes = {len(hits), len(guesses)}
+        if sizes != {SCORE_CELLS} or not all(map(le, [0] * SCORE_CELLS + hits, hits + guesses)):
+            raise ValueError(f"hits {hits} of guesses {guesses} are no counts of {SCORE_CELLS} kinds of guesses")
+        return cls(hits, guesses)
+
+
 @dataclass(frozen=True)
 class Calibration:
     """What was measured, and where.
 
     - `acceptance[b]`: the probability that the b-th child drawn without replacement is the first accepted one
     - `ranks[drafter][d][r]`: the probability that the target's token at depth d + 1 is that drafter's r-th favourite
+    - `score_hits[drafter]`: how often guesses with such a score came true, at T = 0 and when sampled
     - `shapes[system][shape]`: what the system's rounds in that shape gave and took, its paper's own first
     - `costs`: those of its target and its draft model there
     - `source`: the machine and the command
@@ -34,6 +58,7 @@ class Calibration:
 
     acceptance: list[float] = field(default_factory=list)
     ranks: dict[str, HitRateByDepthAndRank] = field(default_factory=dict)
+    score_hits: dict[str, tuple[ScoreHitCounts, ScoreHitCounts]] = field(default_factory=dict)
     shapes: dict[str, dict[str, MeanRoundOfTreeShape]] = field(default_factory=dict)
     costs: Costs = UNMEASURED
     source: str = ""
@@ -45,6 +70,10 @@ class Calibration:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             values["costs"] = convert_json_value_unvalidated(Costs, values["costs"])
             values["ranks"] = {name: list(rows) for name, rows in values.get("ranks", {}).items()}
+            values["score_hits"] = {
+                name: (ScoreHitCounts.parse(greedy), ScoreHitCounts.parse(sampled))
+                for name, (greedy, sampled) in values.get("score_hits", {}).items()
+            }
             values["shapes"] = {
                 system: {
                     shape: MeanRoundOfTreeShape(*map(float, each))

@@ -57,12 +57,8 @@ class ConstraintGuidedDrafter(DrafterWrapper):
 
     def __init__(self, inner: Drafter, guide: ConstraintGuide):
         super().__init__(inner)
-        self.title, self.guess_origin, self.capabilities, self.stop_ids = (
-            inner.title,
-            inner.guess_origin,
-            inner.capabilities,
-            inner.stop_ids,
-        )
+        self.title, self.guess_origin, self.capabilities = inner.title, inner.guess_origin, inner.capabilities
+        self.stop_ids, self.score_hits = inner.stop_ids, inner.score_hits
         self.guide, self.whole = guide, guide.draft_masking == "masked"  # else forced tokens alone
 
     def log_q(self, tree: DraftTree, nodes: list[int]) -> torch.Tensor | None:

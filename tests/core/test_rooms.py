@@ -42,7 +42,7 @@ ARROWS = {
     "lab.bench": "lab.train measure race systems rounds target models forward kernels record tree",
     "lab.pays": "measure race systems drafters models nets forward remote record sampling tree",
     "lab.study": "measure race breaks systems acceptance models record sampling",
-    "lab": "measure race systems decode rounds drafters acceptance target models record sampling tree",
+    "lab": "measure race systems decode rounds drafters acceptance target models kernels record sampling tree",
     "lab.train": "measure race models nets forward record sampling",
     "measure": "plugins race batch systems decode rounds models nets forward kernels remote record sampling tree",
     "custom_generate": "race systems decode models forward sampling tree",

@@ -4,16 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from engine.kernels.expansion import BINS, COPY, FAVOURITE, OTHER, cell_of_score
 from engine.lab import calibrate as calibrating
 from engine.lab.calibrate import (
     calibrate,
+    count_hits_by_score,
     measure_first_acceptance_by_child,
     measure_target_rank_frequencies_by_depth,
     serialise_calibration,
     write_continuations,
 )
 from engine.race import Settings
-from engine.record.calibration import Calibration
+from engine.record.calibration import SCORE_CELLS, Calibration, ScoreHitCounts
 from engine.systems import SYSTEMS, format_shape
 from helpers.pairs import tiny_pair
 
@@ -56,6 +58,19 @@ def test_guesses_do_not_depend_on_how_far_rounds_advance():
             measure_target_rank_frequencies_by_depth(pair, "model", texts, max_depth=2, tokens_between_rounds=stride)
         )
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_favourite_of_a_draft_that_is_the_target_comes_true_and_no_other_guess(temperature):
+    counts = count_hits_by_score(tiny_pair(same=True), "model", PROMPTS, 12, temperature)
+    favourites, others = slice(0, BINS), slice(BINS, None)
+    assert sum(counts.guesses[favourites]) > 20 and counts.hits[favourites] == counts.guesses[favourites]
+    assert sum(counts.guesses[others]) > 10 and sum(counts.hits[others]) == 0
+
+
+def test_the_cells_of_scores_are_those_of_the_tree():
+    assert SCORE_CELLS == COPY * BINS == cell_of_score(1.0, OTHER) + 1
+    assert [cell_of_score(score, FAVOURITE) for score in (0.0, 0.19, 0.2, 0.99, 1.0)] == [0, 1, 2, 9, 9]
 
 
 def test_shapes_are_counted_by_what_their_rounds_gave_and_took(monkeypatch):
@@ -103,7 +118,7 @@ def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it
         monkeypatch.setattr(calibrating, name, few)
     pair = replace(tiny_pair(), draft=None)
     measured = calibrate(pair, PROMPTS, 8, 0.6)
-    assert (measured.acceptance, measured.ranks) == ([], {})
+    assert (measured.acceptance, measured.ranks) == ([], {}) and "model" not in measured.score_hits
     whole = calibrate(tiny_pair(), PROMPTS, 20, 0.6)
     assert (
         list(whole.ranks) == ["medusa", "eagle", "model", "dspark", "mtp"]
@@ -111,6 +126,7 @@ def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it
         and whole.costs.first_ms > 0
         and set(whole.costs.verify_ms) > {1, 8, 64}
     )
+    assert list(whole.score_hits) == ["eagle", "model", "dspark", "mtp"]
     # Plain decoding does not guess, `auto` has limits; there is nothing to look up in so few tokens, and nothing is forced
     assert list(whole.shapes) == ["tree", "medusa"]
     assert all(next(iter(tried)) == format_shape(SYSTEMS[name].default_shape) for name, tried in whole.shapes.items())
@@ -124,3 +140,11 @@ def test_a_calibration_survives_its_file_and_a_pair_without_draft_has_less_of_it
         path.write_text(other)
         with pytest.raises(ValueError, match=r"is no calibration: .* Measure one with `python -m engine calibrate`"):
             Calibration.load(path)
+
+
+@pytest.mark.parametrize("broken", [([1] * 20, [0] * 20), ([-1] * 20, [0] * 20), ([0] * 3, [1] * 3)])
+def test_counts_that_cannot_be_are_refused(tmp_path, broken):
+    path, right = tmp_path / "calibration.json", ScoreHitCounts([0] * 20, [1] * 20)
+    path.write_text(serialise_calibration(Calibration(score_hits={"eagle": (right, ScoreHitCounts(*broken))})))
+    with pytest.raises(ValueError, match=r"are no counts of 20 kinds of guesses\. Measure one with"):
+        Calibration.load(path)

@@ -1,6 +1,7 @@
 """The policy `auto`: its trees follow the costs and what came true."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from engine.drafters import DRAFTERS
 from engine.kernels.expansion import COPY, FAVOURITE, OTHER, calibrated_chance_and_cell
 from engine.policies.auto import LONGEST_REST, CostAdaptiveTree
 from engine.policies.shared.ranking import shortlist_by_shared_gumbel
+from engine.record.calibration import SCORE_CELLS, ScoreHitCounts
 from engine.record.costs import Costs
+from engine.rounds.guiding import ConstraintGuidedDrafter
 from engine.rounds.round import HostRoundRunner
 from engine.sampling import Sampling
 from engine.systems import resolve_system_name
@@ -156,6 +159,39 @@ def test_chances_follow_what_came_true():
     assert calibrated_chance_and_cell(auto.chances, other, OTHER)[0] < other  # the others never did
     rounds(auto, drafter, 60, accepts=False)
     assert calibrated_chance_and_cell(auto.chances, score, FAVOURITE)[0] < 0.9
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_it_begins_with_what_a_calibration_counted_at_the_temperature_at_hand(temperature):
+    """As many guesses as a calibration counts for at most, whether it counted more or less; the text's own counts go on from there."""
+    right, wrong = (
+        ScoreHitCounts([400] * SCORE_CELLS, [400] * SCORE_CELLS),
+        ScoreHitCounts([0] * SCORE_CELLS, [4] * SCORE_CELLS),
+    )
+    auto, drafter = policy(), Fixed(0.45)
+    drafter.score_hits = (wrong, right) if temperature else (right, wrong)
+    auto.grow(drafter, 0, 0, Sampling(temperature), 99)
+    assert (auto.chances[:, :SCORE_CELLS] == 20).all() and not auto.chances[:, SCORE_CELLS:].any()
+    drafter.score_hits = drafter.score_hits[::-1]
+    auto.grow(drafter, 0, 1, Sampling(temperature), 99)
+    assert (auto.chances[:, :SCORE_CELLS] == 20).all()  # it begins once
+    unlike = policy()
+    assert len(unlike.grow(drafter, 0, 0, Sampling(temperature), 99)) < len(
+        auto.grow(drafter, 0, 2, Sampling(temperature), 99)
+    )
+    assert (
+        unlike.chances[:, :SCORE_CELLS] == [[0], [4]]
+    ).all()  # counted less often than that, it counts as often as it was counted
+
+
+def test_the_drafter_of_a_lane_brings_the_counts_of_its_pair():
+    counts = tuple(ScoreHitCounts([n] * SCORE_CELLS, [5] * SCORE_CELLS) for n in (1, 2))
+    pair = tiny_pair()
+    pair = replace(pair, calibration=replace(pair.calibration, score_hits={"eagle": counts}))
+    for name, expected in (("auto", counts), ("eagle", counts), ("tree", None)):
+        drafter = resolve_system_name(name).build_parts(pair, 200, 3, 2, 6)[0]
+        assert drafter.score_hits == expected
+        assert ConstraintGuidedDrafter(drafter, SimpleNamespace(draft_masking="masked")).score_hits == expected
 
 
 def test_what_became_of_copies_is_counted_apart_from_guesses():
