@@ -28,7 +28,7 @@ from engine.models.pairs import LoadedPair
 from engine.named_systems import NAMED
 from engine.policies import POLICIES
 from engine.record.calibration import parse_depth_width_nodes
-from engine.record.costs import Costs, MeanRoundOfTreeShape
+from engine.record.costs import Costs, MeanRoundCountsOfShape
 from engine.record.parsing import format_value_for_error
 from engine.rounds.guiding import Mask, mask_forbidden_logits
 from engine.rounds.pair_costs import PairCosts
@@ -132,7 +132,7 @@ class System:
         if lack := self.find_missing_requirement(pair):
             raise ValueError(lack.refusal)
 
-    def calibrated_mean_rounds_by_shape(self, pair: LoadedPair) -> Mapping[str, MeanRoundOfTreeShape]:
+    def calibrated_mean_rounds_by_shape(self, pair: LoadedPair) -> Mapping[str, MeanRoundCountsOfShape]:
         """The shapes that were counted of this system on the pair. A break has those of what it breaks; a shape in the name is all."""
         return pair.calibration.shapes.get(self.name.partition("!")[0], {})
 

@@ -38,6 +38,7 @@ class EagleDrafter(FeatureEntryDrafter, CompiledTreeDrafter):
             )
 
     def begin(self, prompt: list[int], features: Features = None) -> None:
+        """The cache is empty, and the prompt's entries are pending: the first root's forward reads them."""
         self.session.cache.rows = self.base = 0  # rows of the text
         super().begin(prompt, features)
 

@@ -116,5 +116,6 @@ class SpecBlockDrafter(ParallelDrafter):
         return [block.rank_buckets[offset] for block, offset in found]  # type: ignore[index]  # filled in above
 
     def commit(self, tree: DraftTree, path: list[int], bonus: int, features: Features = None) -> None:
+        """No drafted row stays: accepted tokens are read again, with the target's own features."""
         self.cache.rows = self.stream
         super().commit(tree, path, bonus, features)

@@ -31,7 +31,7 @@ def norm_floor_of(size: int, eps: float, dtype: torch.dtype) -> Tensor:
     return torch.tensor((size * eps) ** 0.5, dtype=dtype)
 
 
-def floored_norms_of(x: Tensor, eps: float) -> Tensor:
+def floored_l2_norms_of(x: Tensor, eps: float) -> Tensor:
     """sqrt(|x|^2 + n eps) `[..., 1]` of `x [..., n]`."""
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(norm_floor_of(x.shape[-1], eps, x.dtype))
 
@@ -42,7 +42,7 @@ def normalise_rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
     if x.device.type != "cpu":
         return F.rms_norm(x, weight.shape, weight, eps)
-    return x * (weight * x.shape[-1] ** 0.5) / floored_norms_of(x, eps)
+    return x * (weight * x.shape[-1] ** 0.5) / floored_l2_norms_of(x, eps)
 
 
 class RMSNorm(nn.Module):

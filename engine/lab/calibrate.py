@@ -33,7 +33,7 @@ from engine.models.pairs import EMBEDDED, LoadedPair
 from engine.race import Settings
 from engine.record.calibration import SCORE_CELLS, Calibration, ScoreHitCounts
 from engine.record.compact_json import to_compact_json_with_rounded_floats
-from engine.record.costs import MeanRoundOfTreeShape
+from engine.record.costs import MeanRoundCountsOfShape
 from engine.rounds.pair_costs import PairCosts
 from engine.sampling import Sampling
 from engine.systems import SHAPE, SYSTEMS, System, format_shape, resolve_system_name
@@ -188,14 +188,12 @@ def calibrate(
         "python -m engine calibrate",
     )
     # Static trees are laid out by what was measured first
-    return replace(
-        measured, shapes=measure_round_means_by_system_and_shape(replace(pair, calibration=measured), prompts)
-    )
+    return replace(measured, shapes=count_round_means_by_system_and_shape(replace(pair, calibration=measured), prompts))
 
 
-def measure_round_means_by_system_and_shape(
+def count_round_means_by_system_and_shape(
     pair: LoadedPair, prompts: list[str]
-) -> dict[str, dict[str, MeanRoundOfTreeShape]]:
+) -> dict[str, dict[str, MeanRoundCountsOfShape]]:
     """Of every named system that takes a shape and guesses something on this pair: its rounds by shape, its own shape first.
 
     Nothing is timed; `System.best_shape_for` weighs these figures with what forwards cost on a machine. The texts are few and short, so
@@ -207,13 +205,13 @@ def measure_round_means_by_system_and_shape(
         for each in SYSTEMS.values()
         if each.guesses and not each.sizes_trees and not explain_unraceable(pair, each)
     ]
-    found: dict[str, dict[str, MeanRoundOfTreeShape]] = {}
+    found: dict[str, dict[str, MeanRoundCountsOfShape]] = {}
     for system in (bar := tqdm(able, desc="shapes")):
         bar.set_postfix_str(system.name)
-        own = measure_round_means_of_shape(pair, system, system.default_shape, texts)
+        own = count_round_means_of_shape(pair, system, system.default_shape, texts)
         if own.verified_rows > 1:
             found[system.name] = {format_shape(system.default_shape): own} | {
-                format_shape(shape): measure_round_means_of_shape(pair, system, shape, texts)
+                format_shape(shape): count_round_means_of_shape(pair, system, shape, texts)
                 for shape in list_non_default_candidate_shapes(system)
             }
     return found
@@ -226,9 +224,9 @@ def list_non_default_candidate_shapes(system: System) -> list[dict[str, int]]:
 
 
 @torch.inference_mode()
-def measure_round_means_of_shape(
+def count_round_means_of_shape(
     pair: LoadedPair, system: System, shape: dict[str, int], prompts_token_ids: list[list[int]]
-) -> MeanRoundOfTreeShape:
+) -> MeanRoundCountsOfShape:
     """The means over all rounds after these prompts, at all of `HEATS`. A round that a text's end cuts short is not counted."""
     depth = shape["depth"]
     sums = np.zeros(4, int)  # rounds, tokens, rows, levels
@@ -244,7 +242,7 @@ def measure_round_means_of_shape(
                 sums += 1, emitted, len(done.tree), max(drafted, *done.tree.depth)
                 if done.position + emitted >= len(ids) - 1 + TOKENS:
                     break
-    return MeanRoundOfTreeShape(*(round(float(each), 3) for each in sums[1:] / sums[0]))
+    return MeanRoundCountsOfShape(*(round(float(each), 3) for each in sums[1:] / sums[0]))
 
 
 def round_values(values: list[float]) -> list[float]:

@@ -41,7 +41,7 @@ def read_prompts(path: Path, option_name: str = "--prompts", min_count: int = FE
     lines = text.split("\n") if json_lines else []  # `splitlines` would part prompts at rare signs
     for number, line in enumerate(lines, 1):
         if line.strip():
-            prompt, group = parse_prompt_line(line, number)
+            prompt, group = parse_prompt_and_group(line, number)
             if not isinstance(group, str) or len(group) > LONGEST_GROUP:
                 most = f"up to {LONGEST_GROUP} characters"
                 raise ValueError(
@@ -60,7 +60,7 @@ def split_paragraphs(text: str) -> list[str]:
     return [prompt.strip("\n") for prompt in re.split(r"\n[^\S\n]*(?=\n)", text) if prompt.strip()]
 
 
-def parse_prompt_line(line: str, line_number: int) -> tuple[str, object]:
+def parse_prompt_and_group(line: str, line_number: int) -> tuple[str, object]:
     """The prompt on one line of JSON, and what stands there as its group. Raises `ValueError` with the line's number."""
     value, group = parse_json(line, MOST_BYTES, f"Line {line_number}"), ""
     if isinstance(value, dict):

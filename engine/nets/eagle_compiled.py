@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from engine.forward.layer_ops import expand_log_q_to_full_vocab
-from engine.forward.llama_layer import floored_norms_of
+from engine.forward.llama_layer import floored_l2_norms_of
 from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.compiling import (
     compile_for_argument_types,
@@ -108,7 +108,7 @@ class CompiledEagle(CompiledNet):
         config, root = net.config, net.config.hidden**0.5
         for_token, for_feature = net.layer.qkv.weight.detach().split(config.hidden, 1)
         table, norm = net.embedding.detach(), net.norm_token
-        token = table / floored_norms_of(table, norm.eps) * norm.weight.detach() * root
+        token = table / floored_l2_norms_of(table, norm.eps) * norm.weight.detach() * root
         said = (token @ for_token.T).numpy()
         ends = DraftOuterWeights(
             token_entries=said,

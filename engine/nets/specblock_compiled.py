@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from engine.forward.cache import KVCache
-from engine.forward.llama_layer import floored_norms_of
+from engine.forward.llama_layer import floored_l2_norms_of
 from engine.kernels.attention import causal_mask
 from engine.kernels.compiling import compiled_assuming_no_nan, compiled_no_nan_without_python_entry
 from engine.kernels.eight_bit import EightBitMatrix, multiply_eight_bit
@@ -77,8 +77,8 @@ class CompiledSpecBlock(CompiledNet):
         config, root = net.config, net.config.hidden**0.5
         table, queries, eps = net.embedding.detach(), net.query_embed.detach(), net.norm_out.eps
         for_condition, for_token, for_query = net.fuse.weight.detach().split(config.hidden, 1)
-        token = table / floored_norms_of(table, eps) * net.norm_token.weight.detach() * root
-        query = queries / floored_norms_of(queries, eps) * net.norm_query.weight.detach() * root
+        token = table / floored_l2_norms_of(table, eps) * net.norm_token.weight.detach() * root
+        query = queries / floored_l2_norms_of(queries, eps) * net.norm_query.weight.detach() * root
         ends = DraftOuterWeights(
             token_entries=(token @ for_token.T).numpy(),
             head=fold_norm_and_quantise(net.unembed, net.norm_out.weight),

@@ -10,7 +10,7 @@ from operator import le
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.record.costs import UNMEASURED, Costs, MeanRoundOfTreeShape
+from engine.record.costs import UNMEASURED, Costs, MeanRoundCountsOfShape
 from engine.record.parsing import convert_json_value_unvalidated
 from engine.record.promise import HitRateByDepthAndRank
 
@@ -59,7 +59,7 @@ class Calibration:
     acceptance: list[float] = field(default_factory=list)
     ranks: dict[str, HitRateByDepthAndRank] = field(default_factory=dict)
     score_hits: dict[str, tuple[ScoreHitCounts, ScoreHitCounts]] = field(default_factory=dict)
-    shapes: dict[str, dict[str, MeanRoundOfTreeShape]] = field(default_factory=dict)
+    shapes: dict[str, dict[str, MeanRoundCountsOfShape]] = field(default_factory=dict)
     costs: Costs = UNMEASURED
     source: str = ""
 
@@ -76,7 +76,7 @@ class Calibration:
             }
             values["shapes"] = {
                 system: {
-                    shape: MeanRoundOfTreeShape(*map(float, each))
+                    shape: MeanRoundCountsOfShape(*map(float, each))
                     for shape, each in shapes.items()
                     if parse_depth_width_nodes(shape)
                 }

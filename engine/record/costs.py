@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 from engine.record.parsing import CLOSED, IntWrittenAsJsonKey, NonNegativeFloat, build_json_schema_only_rule
 
 
-class MeanRoundOfTreeShape(NamedTuple):
+class MeanRoundCountsOfShape(NamedTuple):
     """Means of a shape's rounds, equal on every machine: tokens emitted, rows verified, levels drafted.
 
     A draft forward is a level, also where a policy asks for several on one depth.
@@ -84,7 +84,7 @@ class Costs:
         """The shape that promises the most, the first of equals; "" where none was counted."""
         return max(self.shapes, key=lambda shape: self.shapes[shape].speedup, default="")
 
-    def with_predicted_speedups_of_shapes(self, mean_round_by_shape: Mapping[str, MeanRoundOfTreeShape]) -> "Costs":
+    def with_predicted_speedups_of_shapes(self, mean_round_by_shape: Mapping[str, MeanRoundCountsOfShape]) -> "Costs":
         """The same costs, with what these shapes promise by them."""
         shaped = {
             shape: ShapePromise(each.tau, round(self.break_even_tau(each.verified_rows, each.draft_levels), 3))

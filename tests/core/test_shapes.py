@@ -11,20 +11,20 @@ from engine.measure.racing import list_candidate_settings
 from engine.models.pairs import LoadedPair
 from engine.race import Race, Settings
 from engine.record.calibration import Calibration
-from engine.record.costs import MeanRoundOfTreeShape
+from engine.record.costs import MeanRoundCountsOfShape
 from engine.rounds import timing
 from engine.systems import SHAPE, SYSTEMS, resolve_system_name
 from helpers.pairs import tiny_pair
 
 SMALL, LARGE = "2x3x4", "6x4x12"
 SHAPES = {
-    "4x4x8": MeanRoundOfTreeShape(2.0, 8.0, 4.0),
-    SMALL: MeanRoundOfTreeShape(2.4, 4.0, 2.0),
-    LARGE: MeanRoundOfTreeShape(3.6, 12.0, 6.0),
+    "4x4x8": MeanRoundCountsOfShape(2.0, 8.0, 4.0),
+    SMALL: MeanRoundCountsOfShape(2.4, 4.0, 2.0),
+    LARGE: MeanRoundCountsOfShape(3.6, 12.0, 6.0),
 }
 
 
-def counted(monkeypatch, verify_ms: dict[int, float], **shapes: dict[str, MeanRoundOfTreeShape]) -> LoadedPair:
+def counted(monkeypatch, verify_ms: dict[int, float], **shapes: dict[str, MeanRoundCountsOfShape]) -> LoadedPair:
     """A pair whose shapes were counted, on a machine whose forwards take so long. Drafts cost nothing there."""
     monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: verify_ms)
     monkeypatch.setattr(timing, "time_first_and_further_draft_level_ms", lambda *_, **__: (0.0, 0.0))
@@ -67,7 +67,7 @@ def test_without_counts_the_papers_shape_stays_and_nothing_is_measured_for_it(mo
 
 
 def test_the_text_is_the_same_in_every_shape_and_the_race_file_says_which_it_was(monkeypatch):
-    pair = counted(monkeypatch, {1: 2.0, 64: 2.1}, tree=SHAPES, eagle={"1x2x3": MeanRoundOfTreeShape(2.0, 3.0, 1.0)})
+    pair = counted(monkeypatch, {1: 2.0, 64: 2.1}, tree=SHAPES, eagle={"1x2x3": MeanRoundCountsOfShape(2.0, 3.0, 1.0)})
     race = Race(pair, Settings("the quick", ("vanilla", "tree", "tree:4x4x8", "eagle"), max_new_tokens=12))
     for _ in race.run():
         pass

@@ -80,20 +80,20 @@ def test_shapes_are_counted_by_what_their_rounds_gave_and_took(monkeypatch):
     texts = [pair.tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     for name, depth in (("chain", 3), ("chain", 1), ("tree", 4)):
         shape = {"depth": depth, "width": 1, "nodes": depth + 1}
-        found = calibrating.measure_round_means_of_shape(pair, SYSTEMS[name], shape, texts)
+        found = calibrating.count_round_means_of_shape(pair, SYSTEMS[name], shape, texts)
         assert found == (depth + 1, depth + 1, depth)
-    assert calibrating.measure_round_means_of_shape(
+    assert calibrating.count_round_means_of_shape(
         pair, SYSTEMS["lookup"], shape, texts
-    ) == calibrating.measure_round_means_of_shape(pair, SYSTEMS["lookup"], shape, texts)
+    ) == calibrating.count_round_means_of_shape(pair, SYSTEMS["lookup"], shape, texts)
 
 
 def test_every_draft_forward_is_a_level_and_every_level_of_a_forward_too():
     pair = tiny_pair()
     texts = [pair.tokenizer(PROMPTS[1])["input_ids"]]
-    one_by_one = calibrating.measure_round_means_of_shape(
+    one_by_one = calibrating.count_round_means_of_shape(
         pair, SYSTEMS["dyspec"], {"depth": 2, "width": 8, "nodes": 12}, texts
     )
-    at_once = calibrating.measure_round_means_of_shape(
+    at_once = calibrating.count_round_means_of_shape(
         pair, SYSTEMS["parallel-tree"], {"depth": 3, "width": 2, "nodes": 7}, texts
     )
     assert one_by_one.draft_levels > 2 and at_once.draft_levels == 3 and at_once.verified_rows == 7

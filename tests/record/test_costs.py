@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.record.costs import Costs, MeanRoundOfTreeShape
+from engine.record.costs import Costs, MeanRoundCountsOfShape
 
 COSTS = Costs({1: 5.0, 2: 5.1, 8: 5.8, 16: 7.0, 32: 10.0}, first_ms=1.0, level_ms=0.5)
 
@@ -24,9 +24,9 @@ def test_costs_between_and_beyond_what_was_measured():
 
 DEAR, CHEAP = Costs({1: 4.0, 4: 8.0, 12: 24.0}, 0.0, 0.0), Costs({1: 4.0, 12: 4.4}, 0.0, 0.0)
 COUNTED = {
-    "6x4x12": MeanRoundOfTreeShape(3.6, 12.0, 6.0),
-    "2x3x4": MeanRoundOfTreeShape(2.4, 4.0, 2.0),
-    "1x2x3": MeanRoundOfTreeShape(1.2, 3.0, 1.0),
+    "6x4x12": MeanRoundCountsOfShape(3.6, 12.0, 6.0),
+    "2x3x4": MeanRoundCountsOfShape(2.4, 4.0, 2.0),
+    "1x2x3": MeanRoundCountsOfShape(1.2, 3.0, 1.0),
 }
 
 
@@ -43,13 +43,13 @@ def test_the_best_shape_wins_the_most_tokens_for_what_its_rounds_cost():
 def test_draft_levels_cost_too_and_costs_fall_on_straight_lines_between_rows():
     drafted = replace(CHEAP, first_ms=2.0, level_ms=3.0).with_predicted_speedups_of_shapes(COUNTED)
     assert drafted.best_shape == "2x3x4" and drafted.shapes["6x4x12"].cost == pytest.approx((4.4 + 2 + 5 * 3) / 4)
-    assert DEAR.with_predicted_speedups_of_shapes({"3x2x8": MeanRoundOfTreeShape(2.0, 8.5, 1.0)}).shapes[
+    assert DEAR.with_predicted_speedups_of_shapes({"3x2x8": MeanRoundCountsOfShape(2.0, 8.5, 1.0)}).shapes[
         "3x2x8"
     ].cost == pytest.approx(17 / 4, abs=1e-3)
 
 
 def test_of_equal_shapes_the_first_is_best_which_is_the_papers_own():
-    equal = {name: MeanRoundOfTreeShape(2.4, 4.0, 2.0) for name in ("4x4x8", "2x3x4", "1x2x3")}
+    equal = {name: MeanRoundCountsOfShape(2.4, 4.0, 2.0) for name in ("4x4x8", "2x3x4", "1x2x3")}
     backwards = dict(reversed(equal.items()))
     assert (
         DEAR.with_predicted_speedups_of_shapes(equal).best_shape == "4x4x8"

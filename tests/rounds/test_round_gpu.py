@@ -14,7 +14,7 @@ from engine.forward import session_gpu
 from engine.forward.cuda_graphs import CapturedOrEagerFunction
 from engine.forward.runner import Runner
 from engine.forward.session import Session
-from engine.record.costs import Costs, MeanRoundOfTreeShape
+from engine.record.costs import Costs, MeanRoundCountsOfShape
 from engine.rounds import round_gpu
 from engine.rounds.pair_costs import PairCosts
 from engine.rounds.round import HostRoundRunner
@@ -136,11 +136,11 @@ def test_auto_races_as_the_drafter_and_counted_shape_that_promise_the_most_where
     """The largest counted shape within the limits promises most where levels cost nothing. Where none pays, it guesses nothing."""
     pair, there = tiny_pair(same=True), Sampling(device=CPU)
     counted = {
-        "2x2x4": MeanRoundOfTreeShape(2.0, 4, 2),
-        "4x4x8": MeanRoundOfTreeShape(3.0, 8, 4),
-        "8x4x24": MeanRoundOfTreeShape(5.0, 24, 8),
+        "2x2x4": MeanRoundCountsOfShape(2.0, 4, 2),
+        "4x4x8": MeanRoundCountsOfShape(3.0, 8, 4),
+        "8x4x24": MeanRoundCountsOfShape(5.0, 24, 8),
     }
-    shapes = {"tree": counted, "eagle": {"5x3x12": MeanRoundOfTreeShape(4.0, 12, 5)}}
+    shapes = {"tree": counted, "eagle": {"5x3x12": MeanRoundCountsOfShape(4.0, 12, 5)}}
     pair = replace(pair, calibration=replace(pair.calibration, shapes=shapes))
     pair.target.noise_place = CPU
     ms = {"model": 1.0, "eagle": 2.0}

@@ -23,7 +23,7 @@ from engine.systems import resolve_system_name
 LENGTHS = (128, 256, 512, 900)
 
 
-def measure_seconds_per_token_by_length(
+def measure_seconds_per_token_by_written_length(
     pair: LoadedPair, prompt_texts: list[str], baseline_and_systems: list[str]
 ) -> list[dict]:
     """Rows by length and system: seconds a token up to there, prefill included, and the ratio to the baseline's."""
@@ -71,6 +71,6 @@ def main(options: Namespace) -> dict:
     prompts = [prompt for texts in prompts_by_domain_of_options(options).values() for prompt in texts]
     lanes = parse_systems_after_baseline(options.systems)
     pair = replace(load_pair_of_options(options), stop_ids=frozenset())
-    rows = measure_seconds_per_token_by_length(pair, prompts, lanes)
+    rows = measure_seconds_per_token_by_written_length(pair, prompts, lanes)
     print(*format_table(TABLE, rows), sep="\n")
     return {"machine": pair.hardware, "pair": pair.title, "dtype": pair.dtype, "rows": rows}

@@ -22,7 +22,7 @@ from transformers import LlamaConfig
 from engine.forward.nf4.layers import install_nf4_few_rows_kernel
 from engine.forward.runner import Runner
 from engine.lab.bench import command as bench
-from engine.lab.gpu.correctness import compare_noise_and_tree_logits, count_cuda_syncs_per_round
+from engine.lab.gpu.correctness import compare_gumbel_noise_and_tree_logits, count_cuda_syncs_per_round
 from engine.lab.gpu.costs import (
     ROWS,
     SHAPES,
@@ -190,7 +190,7 @@ def run_all_gpu_measurements(
     prompts = first_held_out_prompts("stories", workload.prompt_count)
     pairs = {dtype: load_pair_anew(PAIRS["small"], str(device), dtype) for dtype in ("fp32", "bf16")}
     report.run_section_and_write_file("machine", lambda: {"name": hardware_name(device), "torch": torch.__version__})
-    report.run_section_and_write_file("correctness", lambda: compare_noise_and_tree_logits(pairs))
+    report.run_section_and_write_file("correctness", lambda: compare_gumbel_noise_and_tree_logits(pairs))
     for name in DRAFTS:
         report.run_section_and_write_file(
             f"grown pair, draft {name}", partial(build_and_race_enlarged_pair, name, device, prompts, workload)

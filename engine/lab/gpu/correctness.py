@@ -79,7 +79,7 @@ def compare_gumbel_noise_with_cpu(device: torch.device) -> dict[str, float]:
     return {"largest_difference": float((here - there).abs().max()), "equal": float((here == there).double().mean())}
 
 
-def compare_noise_and_tree_logits(pairs_by_dtype: dict[str, LoadedPair]) -> dict:
+def compare_gumbel_noise_and_tree_logits(pairs_by_dtype: dict[str, LoadedPair]) -> dict:
     found: dict[str, object] = {
         "noise": compare_gumbel_noise_with_cpu(next(iter(pairs_by_dtype.values())).target.device)
     }

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from transformers import LlamaForCausalLM
 
 from engine.lab.train.data import DOMAINS, TokenCorpus
-from engine.lab.train.features import TargetFeatureExtractor
+from engine.lab.train.features import TrainingBatchBuilder
 from engine.lab.train.loop import TrainingBudget, train_or_resume_within_budget
 from engine.lab.train.pretrain import build_untrained_llama
 from engine.lab.train.writing import ROW, load_or_write_target_rows
@@ -38,7 +38,7 @@ def distillation_loss(draft_logits: torch.Tensor, target_top_tokens: torch.Tenso
 
 @torch.inference_mode()
 def measure_agreement_by_domain(
-    draft: LlamaForCausalLM, target_extractor: TargetFeatureExtractor, held_out: TokenCorpus
+    draft: LlamaForCausalLM, batch_builder: TrainingBatchBuilder, held_out: TokenCorpus
 ) -> dict[str, float]:
     """How often the draft's favourite (`top1`) is the target's greedy token, or its first three (`top3`) hold it, by domain."""
     found = {}
@@ -50,7 +50,7 @@ def measure_agreement_by_domain(
             .long()
             .to(draft.device)
         )
-        best = draft(input_ids=ids).logits.topk(3, dim=-1).indices == target_extractor(ids).tokens[..., :1].to(
+        best = draft(input_ids=ids).logits.topk(3, dim=-1).indices == batch_builder(ids).tokens[..., :1].to(
             draft.device
         )
         found[f"{domain} top1"] = float(best[..., 0].float().mean())
@@ -75,9 +75,9 @@ def distill_draft(
         torch.from_numpy(load_or_write_target_rows(target, corpus, work_folder, target_written_rows)).long(),
         ROWS[target.device.type],
     )
-    observer, views = TargetFeatureExtractor(target), []
+    batch_builder, views = TrainingBatchBuilder(target), []
     for rows in tqdm(own.split(batch), desc="the target's view of it"):  # asked once, used in every epoch
-        seen = observer(rows)
+        seen = batch_builder(rows)
         views.append((seen.tokens.int().cpu(), seen.p.half().cpu()))
     own_tokens, own_p = map(torch.cat, zip(*views, strict=True))
     torch.manual_seed(0)
@@ -91,11 +91,11 @@ def distill_draft(
             ids, tokens, p = own[picks].to(device), own_tokens[picks].long().to(device), own_p[picks].float().to(device)
         else:
             ids = corpus.draw_rows_of_mixed_domains(batch, ROW, rng).to(device)
-            seen = observer(ids).to_device_in_full_precision(device)
+            seen = batch_builder(ids).to_device_in_full_precision(device)
             tokens, p = seen.tokens, seen.p
         return distillation_loss(draft(input_ids=ids, use_cache=False).logits, tokens, p), ids.numel()
 
-    figures = partial(measure_agreement_by_domain, draft, observer, held_out)
+    figures = partial(measure_agreement_by_domain, draft, batch_builder, held_out)
     train_or_resume_within_budget(
         "draft",
         draft,

@@ -79,7 +79,7 @@ def build_training_batch(ids: torch.Tensor, hidden_states: torch.Tensor, logits:
     return TrainingBatch(ids, features, scales, top.indices, top.values.softmax(-1))
 
 
-class TargetFeatureExtractor:
+class TrainingBatchBuilder:
     """`compute_training_batch` for one target, by the forward that serves it where that is compiled: the same features, several times
     as fast.
     """
@@ -106,13 +106,13 @@ class TargetFeatureExtractor:
 def write_feature_shards(target: PreTrainedModel, token_rows: np.ndarray, folder: Path) -> None:
     """Write the observed `token_rows [n, T]` into `folder/shard-*.safetensors`. Shards that exist already stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    observer = TargetFeatureExtractor(target)
+    batch_builder = TrainingBatchBuilder(target)
     for start in tqdm(range(0, len(token_rows), SHARD), desc="features", unit="shard"):
         path = folder / f"shard-{start // SHARD:05d}.safetensors"
         if path.exists():
             continue
         seen = [
-            observer(ids).to_cpu_storage_types()
+            batch_builder(ids).to_cpu_storage_types()
             for ids in torch.from_numpy(token_rows[start : start + SHARD]).split(AT_ONCE)
         ]
         whole = TrainingBatch(*map(torch.cat, zip(*seen, strict=True)))
@@ -144,7 +144,7 @@ class FeatureShards:
         # The last shard may be a short one
         return shard.rows(order[np.arange(part * row_count, (part + 1) * row_count) % len(order)])
 
-    def collect_target_token_sample(self) -> torch.Tensor:
+    def sample_target_tokens(self) -> torch.Tensor:
         """Token ids `[n]` as often as the target writes them: `DRAWS` at every place of the rows, from its own distribution."""
         draws, found = build_generator_from_key("own vocabulary"), []
         for path in self.paths:
@@ -164,9 +164,9 @@ class LiveBatches:
     """Batches as `FeatureShards` gives them. The target computes them from `token_rows [n, T]` when they are drawn."""
 
     def __init__(self, target: PreTrainedModel, token_rows: np.ndarray):
-        self.rows, self.observer = torch.from_numpy(token_rows), TargetFeatureExtractor(target)
+        self.rows, self.batch_builder = torch.from_numpy(token_rows), TrainingBatchBuilder(target)
 
-    def collect_target_token_sample(self) -> torch.Tensor:
+    def sample_target_tokens(self) -> torch.Tensor:
         """Token ids `[n]` of the rows, most of which the target wrote."""
         return self.rows.flatten()
 
@@ -174,10 +174,10 @@ class LiveBatches:
         """The rows of a step. Every epoch has a new random order, which leaves out what does not fill a batch."""
         epoch, place = divmod(step, max(1, len(self.rows) // row_count))
         order = np.random.default_rng([4, epoch]).permutation(len(self.rows))
-        return self.observer(self.rows[order[place * row_count : (place + 1) * row_count]])
+        return self.batch_builder(self.rows[order[place * row_count : (place + 1) * row_count]])
 
     def iterate_batches(self, row_count: int) -> Iterator[TrainingBatch]:
-        yield from map(self.observer, self.rows.split(row_count))
+        yield from map(self.batch_builder, self.rows.split(row_count))
 
 
 def accuracy_by_depth(hits_by_depth: Iterable[torch.Tensor]) -> dict[str, float]:

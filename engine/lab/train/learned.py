@@ -289,7 +289,7 @@ def train_learned_drafter(
     torch.manual_seed(0)
     stored = load_file(options.start / "model.safetensors") if options.start else {}
     vocabulary = pop_drafter_vocabulary_ids(stored)
-    sample, own_vocab = seen[0].collect_target_token_sample(), options.own_vocab
+    sample, own_vocab = seen[0].sample_target_tokens(), options.own_vocab
     if vocabulary is not None:  # it goes on with that
         sample, own_vocab = vocabulary, len(vocabulary)
     config = drafter_config_for(name, target, options.hidden, own_vocab)
@@ -298,7 +298,7 @@ def train_learned_drafter(
         share_narrowed_target_tables(net, *embedding_and_head_of(target))
     ours = {said: name for name, said in net.file_name_by_weight.items()}
     net.load_state_dict(net.state_dict() | {ours.get(key, key): each.float() for key, each in stored.items()})
-    print(describe_vocabulary_coverage(net, seen[1].collect_target_token_sample()))
+    print(describe_vocabulary_coverage(net, seen[1].sample_target_tokens()))
     del target  # the net keeps the tables that it reads
     figures = train_net_by_recipe(net, options, seen, work)
     net.save(options.out / name)

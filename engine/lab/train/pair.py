@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBas
 
 from engine.lab.train.data import load_documents, load_training_and_held_out
 from engine.lab.train.distill import DRAFT_SHAPES, distill_draft, measure_agreement_by_domain
-from engine.lab.train.features import TargetFeatureExtractor
+from engine.lab.train.features import TrainingBatchBuilder
 from engine.lab.train.loop import TrainingBudget
 from engine.lab.train.pretrain import LONG_ROW, pretrain_target, validation_loss_by_domain
 from engine.models.bigram import BigramTable
@@ -102,6 +102,6 @@ def train_tokenizer_target_draft_and_bigram(options: argparse.Namespace) -> None
     figures = {
         "loss": validation_loss_by_domain(target, held_out),
         "loss at 1,024 tokens": validation_loss_by_domain(target, held_out, LONG_ROW, row_count=8),
-        "draft agreement": measure_agreement_by_domain(draft, TargetFeatureExtractor(target), held_out),
+        "draft agreement": measure_agreement_by_domain(draft, TrainingBatchBuilder(target), held_out),
     }
     print(json.dumps(figures))

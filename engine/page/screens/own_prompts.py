@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from engine.measure.prompts import parse_prompt_line, split_paragraphs
+from engine.measure.prompts import parse_prompt_and_group, split_paragraphs
 from engine.measure.racing import PromptResult, PromptRuns, run_races
 from engine.models.pairs import LoadedPair
 from engine.race import BASELINE, LONGEST_PROMPT, WARM_UP_TEXT, Race, Settings, encode_prompt
@@ -37,7 +37,7 @@ def parse_prompt_file(file_name: str, text: str) -> list[str]:
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         lines = enumerate(text.split("\n"), 1)
         prompts = (
-            [parse_prompt_line(line, number)[0] for number, line in lines if line.strip()]
+            [parse_prompt_and_group(line, number)[0] for number, line in lines if line.strip()]
             if by_line
             else split_paragraphs(text)
         )

@@ -100,7 +100,9 @@ class RequestGuardMiddleware:
             if asked == "POST" and WRITTEN.fullmatch(path):
                 address = client_address_or_network_of_scope(scope)
                 refuse_unless_within_rate(self.addresses.book_call_if_allowed_now(address))
-                length = validate_content_type_and_announced_length(scope, MOST.get(last_path_segment(path), SMALL))
+                length = validate_content_type_and_read_announced_length(
+                    scope, MOST.get(last_path_segment(path), SMALL)
+                )
                 with self.count_body_bytes_within_limits(address) as hold:
                     body, session = self.allowed_endpoints.filter_body_and_extract_session(
                         path, await read_body_within_size_and_time(scope, receive, length, hold)
@@ -248,7 +250,7 @@ def strip_proxy_headers_and_set_length(scope: dict, body_length: int | None = No
     return passed_on
 
 
-def validate_content_type_and_announced_length(scope: dict, max_bytes: int) -> int:
+def validate_content_type_and_read_announced_length(scope: dict, max_bytes: int) -> int:
     """The body's announced bytes, else `USUAL`. Raises `RequestRefused` for what is no JSON, and for more than `max_bytes`."""
     headers = dict(scope["headers"])
     if not headers.get(b"content-type", b"").lower().startswith(b"application/json"):

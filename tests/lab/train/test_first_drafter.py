@@ -177,7 +177,7 @@ def test_exactly_so_many_rows_are_written_and_a_run_that_was_cut_off_writes_the_
 
 def test_a_large_vocabulary_is_cut_to_what_the_target_writes(short, tmp_path):
     write_conversation_shards(chat_model(), chats, 8, tmp_path)
-    sample = FeatureShards(tmp_path).collect_target_token_sample()
+    sample = FeatureShards(tmp_path).sample_target_tokens()
     kept = most_frequent_tokens(sample, 50, 257)
     counts = np.bincount(sample.numpy(), minlength=257)
     assert counts[kept.numpy()].sum() == np.sort(counts)[-50:].sum() and torch.equal(kept, kept.sort().values)

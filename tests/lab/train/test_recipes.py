@@ -332,8 +332,8 @@ def test_a_gpu_draws_the_rows_that_shards_would_hold_and_asks_the_target_anew(co
     rows = found.draw_rows_of_mixed_domains(6, 64, np.random.default_rng(0)).numpy().astype(np.int32)
     write_feature_shards(target, rows, tmp_path)
     shards, observed = FeatureShards(tmp_path), LiveBatches(target, rows)
-    assert torch.equal(observed.collect_target_token_sample(), torch.from_numpy(rows).flatten())
-    assert torch.isin(shards.collect_target_token_sample(), shards.load_shard(0).tokens).all()
+    assert torch.equal(observed.sample_target_tokens(), torch.from_numpy(rows).flatten())
+    assert torch.isin(shards.sample_target_tokens(), shards.load_shard(0).tokens).all()
     for stored, anew in zip(shards.iterate_batches(4), observed.iterate_batches(4), strict=True):
         assert all(torch.allclose(a.float(), b.float(), atol=1e-2) for a, b in zip(stored, anew, strict=True))
     epoch = [row for step in range(3) for row in observed.shuffled_batch_of_step(step, 2).ids.tolist()]

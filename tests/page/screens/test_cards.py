@@ -24,7 +24,7 @@ from engine.page.screens.cards import (
     menu_group_of_system,
 )
 from engine.race import Race, Settings
-from engine.record.costs import MeanRoundOfTreeShape
+from engine.record.costs import MeanRoundCountsOfShape
 from engine.remote.server import OpenAICompatibleServer
 from engine.rounds import timing
 from engine.systems import SYSTEMS, resolve_system_name
@@ -101,7 +101,7 @@ def test_what_is_there_to_choose_has_words():
 
 
 def test_a_card_and_the_dials_tell_the_best_shape_once_it_is_known_and_measure_nothing_for_it(monkeypatch):
-    shapes = {"4x4x8": MeanRoundOfTreeShape(2.0, 8.0, 4.0), "2x3x4": MeanRoundOfTreeShape(2.4, 4.0, 2.0)}
+    shapes = {"4x4x8": MeanRoundCountsOfShape(2.0, 8.0, 4.0), "2x3x4": MeanRoundCountsOfShape(2.4, 4.0, 2.0)}
     pair = tiny_pair()
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
     measured: list[str] = []

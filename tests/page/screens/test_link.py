@@ -9,7 +9,7 @@ from engine.models.pairs import PAIRS
 from engine.page.screens.cards import choose_shape_shown_by_dials
 from engine.page.screens.link import parse_link_to_form_values_and_refusals
 from engine.race import Settings
-from engine.record.costs import MeanRoundOfTreeShape
+from engine.record.costs import MeanRoundCountsOfShape
 from engine.remote.server import OpenAICompatibleServer
 from engine.rounds import timing
 from engine.systems import SYSTEMS
@@ -82,7 +82,7 @@ def test_a_dial_that_the_link_leaves_out_is_the_right_lanes_own():
 
 def test_a_link_without_a_shape_asks_for_the_best_one_here_and_a_link_with_one_for_that(monkeypatch):
     pair = replace(
-        PAIR, calibration=replace(PAIR.calibration, shapes={"tree": {"2x3x4": MeanRoundOfTreeShape(2.4, 4.0, 2.0)}})
+        PAIR, calibration=replace(PAIR.calibration, shapes={"tree": {"2x3x4": MeanRoundCountsOfShape(2.4, 4.0, 2.0)}})
     )
     monkeypatch.setattr(timing, "time_verify_ms_by_rows", lambda *_, **__: {1: 2.0, 8: 9.0})
     monkeypatch.setattr(timing, "time_first_and_further_draft_level_ms", lambda *_, **__: (0.0, 0.0))

@@ -13,7 +13,7 @@ from engine.page.screens.device import TimeSharedDeviceWorker
 from engine.page.web import streams
 from engine.page.web.lending import ServedPairs
 from engine.page.web.page import build_gradio_page_and_api, describe_pairs_on_offer
-from engine.record.calibration import MeanRoundOfTreeShape
+from engine.record.calibration import MeanRoundCountsOfShape
 from engine.rounds.pair_costs import PairCosts
 from engine.systems import SYSTEMS
 from helpers.commands import awaited
@@ -80,7 +80,7 @@ def test_the_head_offers_both_pairs_with_what_is_measured_of_each():
 def counted(name: str, best: str) -> LoadedPair:
     """A pair on which a draft tree of that shape is the best by far."""
     pair = named(name)
-    shapes = {shape: MeanRoundOfTreeShape(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
+    shapes = {shape: MeanRoundCountsOfShape(9.0 if shape == best else 1.1, 8.0, 4.0) for shape in ("4x4x8", "2x3x4")}
     pair = replace(pair, calibration=replace(pair.calibration, shapes={"tree": shapes}))
     SYSTEMS["tree"].get_or_measure_costs(pair)
     return pair

@@ -104,9 +104,9 @@ class Conversation:
         """The temperature at which the target writes now."""
         return REQUEST_TEMPERATURE if self.requesting else self.answer_temperature
 
-    def queue_next_request(self, preceding_tokens: list[int]) -> None:
-        """A new request follows `preceding_tokens`."""
-        self.forced += preceding_tokens
+    def queue_next_request(self, tokens_before_request: list[int]) -> None:
+        """A new request follows `tokens_before_request`."""
+        self.forced += tokens_before_request
         given = self.draw_request_tokens()
         self.requesting, self.written = given is None, 0
         if given is not None:
