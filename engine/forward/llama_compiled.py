@@ -1,7 +1,8 @@
 """`engine.forward.llama` in one compiled call; held equal by tests/fast/test_equal_to_reference.py[forward.llama_compiled].
 
-Weights stay in the type that the checkpoint stores, or in the eight bits of `EightBitLinear`. No row's bits depend on the other
-rows or on the number of threads, so a tree's node gets the logits that plain decoding of its path gets, bit for bit.
+Weights stay in the type that the checkpoint stores, or in the eight bits of `EightBitLinear`. Beside such layers a large head is in
+eight bits too, and a row's likeliest logits are computed again without rounding. No row's bits depend on the other rows or on the
+number of threads, so a tree's node gets the logits that plain decoding of its path gets, bit for bit.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel
 from engine.forward.cache import KVCache
 from engine.forward.layer_ops import LogitsAndFeatures, TappedLayers
 from engine.forward.llama import join_biases, join_matrices, rotation_table_of_model, scaled_head_norms
-from engine.forward.rounded_linear import EightBitLinear
+from engine.forward.rounded_linear import EightBitLinear, has_eight_bit_head
 from engine.forward.sizes import head_dim_of
 from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.compiling import can_compile_here
@@ -74,6 +75,10 @@ class CompiledLlama:
                 )
             return pieces.copy_into_pages(StoredMatrix.store_exactly(matrix, bias, self.threads))
 
+        head, unrounded_head = model.lm_head, np.zeros((0, 0), np.float32)
+        if has_eight_bit_head(model):
+            unrounded_head = head.weight.detach().numpy()
+            head = EightBitLinear(head.weight, head.bias)
         layers = []
         for part in model.model.layers:
             attention, mlp = part.self_attn, part.mlp
@@ -93,7 +98,8 @@ class CompiledLlama:
         ends = TargetOuterWeights(
             embedding=model.model.embed_tokens.weight.detach().numpy(),
             norm=norm(model.model.norm),
-            head=store_linears(model.lm_head),
+            head=store_linears(head),
+            unrounded_head=unrounded_head,
             rotations=rotation_table_of_model(model).numpy(),
             norm_floor=np.asarray(np.sqrt(np.float32(config.hidden_size * config.rms_norm_eps))),
             head_norm_floor=np.asarray(np.sqrt(np.float32(size * config.rms_norm_eps))),
@@ -114,7 +120,7 @@ class CompiledLlama:
                 return found
         rows = max(FEWEST, 1 << (rows - 1).bit_length())
         layer: TargetLayerWeights = self.weights.nests[1]  # type: ignore[assignment]
-        counters = LINE * (self.threads + 1) * (PHASES * (len(self.weights.nests) - 1) + 2)
+        counters = LINE * (self.threads + 1) * (PHASES * (len(self.weights.nests) - 1) + 3)
 
         def space(width: int) -> np.ndarray:
             return np.empty((rows, width), np.float32)

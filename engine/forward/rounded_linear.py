@@ -10,6 +10,8 @@ from transformers import PreTrainedModel
 from engine.forward.spread import is_spread
 from engine.kernels.rounded import GROUP, LEAST, STEPS, hadamard_rotate_groups, rotate_and_round_matrix
 
+LARGE_HEAD = 2**15  # outputs; few of so many logits matter
+
 
 def rotate_and_round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Codes `[..., groups, GROUP]`, whole numbers in float32, and steps `[..., groups]` of the rotated rows `x [..., in]`."""
@@ -57,6 +59,11 @@ def empty_codes_like(matrix: Tensor) -> tuple[Tensor, Tensor]:
 def has_rounded_linear(model: PreTrainedModel) -> bool:
     """Whether the model has a `EightBitLinear`."""
     return any(isinstance(module, EightBitLinear) for module in model.modules())
+
+
+def has_eight_bit_head(model: PreTrainedModel) -> bool:
+    """Whether the compiled forward rounds the model's head as well: its layers are in eight bits, and the head is a `LARGE_HEAD`."""
+    return has_rounded_linear(model) and model.lm_head.out_features >= LARGE_HEAD
 
 
 def has_int8_matrices_on_cpu(model: PreTrainedModel) -> bool:

@@ -43,15 +43,20 @@ from engine.kernels.stored import (
     block_arguments_of,
     bytes_of_rounded_row,
     multiply_block_and_add_bias,
+    recompute_likeliest_logits,
 )
 
 
 class TargetOuterWeights(NamedTuple):
-    """What comes before and after the layers: the last norm times sqrt(H), rotations by position, and what keeps norms from zero."""
+    """What comes before and after the layers: the last norm times sqrt(H), rotations by position, and what keeps norms from zero.
+
+    `unrounded_head [V, H]` is that of a `head` in eight bits, and has no rows beside another.
+    """
 
     embedding: Matrix
     norm: Vector
     head: StoredMatrix
+    unrounded_head: Matrix
     rotations: FloatCube
     norm_floor: FloatScalar
     head_norm_floor: FloatScalar
@@ -119,17 +124,9 @@ class ThreadWorkspace(NamedTuple):
 
 
 ENDS, LAYER, ROOM = count_arrays(TargetOuterWeights), count_arrays(TargetLayerWeights), count_arrays(ForwardWorkspace)
-PHASES = 8  # of a layer; one more begins and one ends a forward
-SHARED = (
-    "x",
-    "normed",
-    "more",
-    "qkv",
-    "attended",
-    "gated",
-    "rounded",
-    "rounded_gated",
-)  # spaces with a row for each of a call's
+PHASES = 8  # of a layer; one more begins and two end a forward
+# Spaces with a row for each of a call's
+SHARED = ("x", "normed", "more", "qkv", "attended", "gated", "rounded", "rounded_gated")
 SPACES = tuple(table_row_of(ForwardWorkspace, name) for name in SHARED)
 IDS, POSITIONS, TAPS = (table_row_of(ForwardWorkspace, name) for name in ("ids", "positions", "taps"))
 SEQUENCES, LOGITS, FEATURES = (table_row_of(ForwardWorkspace, name) for name in ("sequences", "logits", "features"))
@@ -214,8 +211,7 @@ def add_norm_and_tap_claimed_rows(
         for k in range(len(x)):
             x[k] += more[k]
         rms_norm_row(x, norm_weight, norm_floor, normed)
-        if layers_done < workspace.call_limits[2]:
-            round_row_if_wanted(normed, workspace.rounded[at], np.int64(0), thread_workspace)
+        round_row_if_wanted(normed, workspace.rounded[at], np.int64(0), thread_workspace)
         for tap in range(taps):
             if abs(workspace.taps[tap]) == layers_done:
                 factor = np.float32(1)
@@ -225,6 +221,18 @@ def add_norm_and_tap_claimed_rows(
                     workspace.features[row, tap, k] = x[k] * factor
         if taps and layers_done == workspace.call_limits[2]:
             copy_row(normed, workspace.features[row, taps])
+        row = sharing.claim_task_or_finish_phase(task_cursor, count)
+
+
+@exactly_compiled_without_python_entry
+def recompute_likeliest_logits_of_claimed_rows(task_cursor, workspace, outer_weights):
+    """The logits that a head in eight bits may not round, see `stored.recompute_likeliest_logits`."""
+    count, last = len(workspace.logits), len(workspace.ids) - len(workspace.logits)
+    row = sharing.claim_task_or_finish_phase(task_cursor, count)
+    while row >= 0:
+        recompute_likeliest_logits(
+            workspace.logits[row], workspace.normed[last + row], outer_weights.unrounded_head, outer_weights.head.bias
+        )
         row = sharing.claim_task_or_finish_phase(task_cursor, count)
 
 
@@ -271,6 +279,8 @@ def run_thread_part_of_forward(table, thread_index):
         add_norm_and_tap_claimed_rows(turn, room, first, np.int64(number + 1), norm, ends.norm_floor, work)
     last = count - len(room.logits)
     multiply_claimed_blocks(turn, room.normed[last:], room.rounded[last:], ends.head, room.logits[every:], work)
+    if len(ends.unrounded_head) > 0:
+        recompute_likeliest_logits_of_claimed_rows(turn, room, ends)
 
 
 @exactly_compiled

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from engine.kernels.by_address import compile_and_get_address, make_call_by_address
 from engine.kernels.compiling import exactly_compiled, exactly_compiled_without_python_entry
+from engine.kernels.elementwise import LOWEST, max_of_row
+from engine.kernels.exact_attention import exact_dot
 from engine.kernels.intrinsics import (
     AHEAD,
     LINE,
@@ -44,6 +46,8 @@ PIECE = 1 << 26  # bytes
 BLOCK, HALF_BLOCK = 64, 32  # outputs that lie side by side; half as many where that shares the work better
 KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int8)  # by their number in `StoredMatrix.shape`
 ROUNDED = KINDS.index(torch.int8)
+LIKELIEST = 16  # logits of a row, at least, that a head in eight bits computes again without rounding
+SPAN = 128  # neighbouring logits, of which only the highest is compared to find those
 NONE = np.zeros(0, np.float32)
 MULTIPLY = types.void(*[types.intp] * 7)  # what `make_stored_block_multiplier` and `make_rounded_block_multiplier` make
 multiply = make_call_by_address(MULTIPLY)
@@ -269,3 +273,24 @@ def multiply_block_and_add_bias(product, block_index, out, out_stride, spare):
         else:
             for k in range(here):
                 target_row[k] = source_row[k]
+
+
+@exactly_compiled_without_python_entry
+def recompute_likeliest_logits(logits, x, unrounded_head, bias):
+    """Compute at least the `LIKELIEST` highest `logits [V]` of a row again, from `x [H]` and the `unrounded_head [V, H]`.
+
+    So many spans have a logit that is not below the threshold. So the highest of all are not below it either.
+    """
+    spans, threshold = -(-len(logits) // SPAN), LOWEST
+    highest = np.empty(spans, np.float32)
+    for span in range(spans):
+        highest[span] = max_of_row(logits[SPAN * span : SPAN * (span + 1)])
+    if spans > LIKELIEST:
+        threshold = np.partition(highest, spans - LIKELIEST)[spans - LIKELIEST]
+    for span in range(spans):
+        if highest[span] >= threshold:
+            for token in range(SPAN * span, min(SPAN * (span + 1), len(logits))):
+                if logits[token] >= threshold:
+                    logits[token] = exact_dot(x, unrounded_head[token])
+                    if len(bias) > 0:
+                        logits[token] += bias[token]

@@ -15,7 +15,7 @@ from engine.forward.devices import free_bytes
 from engine.forward.llama import FAMILIES
 from engine.forward.recurrent.cache import empty_text_states, node_state_bytes, text_state_bytes
 from engine.forward.recurrent.kinds import count_layers_with_own_kv, keeps_state
-from engine.forward.rounded_linear import EightBitLinear
+from engine.forward.rounded_linear import EightBitLinear, has_eight_bit_head
 from engine.forward.runner_gpu import round_up_static_capacity
 from engine.forward.session_gpu import PROMPTS, SIZES
 from engine.forward.sizes import head_dim_of, kv_heads_of, max_context_of
@@ -84,6 +84,8 @@ def count_needed_bytes_by_use(
         # The compiled forward keeps the type of the checkpoint (`engine.kernels.stored`), the others that of the model.
         size = 2 if compiled and config.dtype in HALVES else dtype.itemsize
         matrices = [each for each in model.modules() if isinstance(each, torch.nn.Linear | EightBitLinear)]
+        if compiled and has_eight_bit_head(model):  # then no matrix is left that is not in eight bits
+            size = 1
         copies = sum(each.weight.numel() * (1 if isinstance(each, EightBitLinear) else size) for each in matrices)
     tokens, graphs, states = min(ROWS, max_context_of(config)), 0, 0
     if keeps_state(config):

@@ -11,6 +11,7 @@ import torch
 
 from engine.forward.cache import KVCache
 from engine.forward.llama_compiled import CompiledLlama, can_compile_forward
+from engine.forward.rounded_linear import LARGE_HEAD, EightBitLinear
 from engine.forward.runner import Runner
 from engine.forward.sizes import head_dim_of
 from engine.kernels import rounded as rounded_products
@@ -31,12 +32,23 @@ LIKE = {
     "llama in 8 bits": "8-bit",
     "llama, biases, tied in 8 bits": "8-bit",
     "qwen3 in 8 bits": "8-bit",
+    "llama, large head in 8 bits": "8-bit",
 }
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "8-bit": torch.int8}
 
 
+def with_large_head(model):
+    """The model with more logits than it has tokens, and a bias to each."""
+    torch.manual_seed(1)
+    model.config.vocab_size = LARGE_HEAD + 300
+    model.lm_head = torch.nn.Linear(model.config.hidden_size, model.config.vocab_size).requires_grad_(False)
+    return model
+
+
 def rounded(name: str, dtype: torch.dtype):
     """A random model whose weights that type holds exactly, in float32 or in eight bits."""
+    if "large head" in name:
+        return with_large_head(replace_with_rounded_linear(random_model("llama")))
     if dtype == torch.int8:
         return replace_with_rounded_linear(random_model(name.removesuffix(" in 8 bits")))
     model = random_model(name).to(dtype).float()
@@ -123,6 +135,21 @@ def test_neither_threads_nor_the_stored_type_nor_the_pieces_of_a_prompt_change_a
         monkeypatch.setattr(stored, "KINDS", stored.KINDS[:1])
         monkeypatch.setattr(stored, "ROUNDED", 1)
         assert said(CompiledLlama(model, 2), model, (90,)) == first
+
+
+def test_a_large_head_rounds_all_logits_but_the_likeliest():
+    """They are those of the head itself. All others are those of a head in eight bits, bit for bit."""
+    runner = compiled("llama, large head in 8 bits", 2)
+    session, head = (
+        runner.open_session(40, feature_layers=True),
+        rounded("llama, large head in 8 bits", torch.int8).lm_head,
+    )
+    logits, features = session.forward(list(range(30)), list(range(30)))
+    exact, other = head(features[:, -1]), EightBitLinear(head.weight, head.bias)(features[:, -1])
+    changed = logits != other
+    assert changed.sum(-1).min() >= stored.LIKELIEST and changed.sum(-1).max() < 3 * stored.LIKELIEST
+    assert changed.gather(1, other.topk(stored.LIKELIEST).indices).all()
+    assert (logits - exact)[changed].abs().max() < 1e-5 < (other - exact).abs().mean()
 
 
 @pytest.mark.parametrize("name", MODELS)
