@@ -80,11 +80,10 @@ def log_q_of_level(table, tokens, parent_outputs, positions, visible, first_row,
 
 
 def can_run_in_eight_bits(model: PreTrainedModel) -> bool:
-    """Whether `EightBitLlama` computes this model of `FAMILIES`: float32, few weights, an even MLP width, no biases after attention."""
+    """Whether `EightBitLlama` computes this model of `FAMILIES`: float32, few weights, no biases after attention."""
     attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
     biased = attention.o_proj.bias is not None or mlp.down_proj.bias is not None
-    even = model.config.intermediate_size % 2 == 0
-    return model.dtype == torch.float32 and even and not biased and model.num_parameters() <= LARGEST
+    return model.dtype == torch.float32 and not biased and model.num_parameters() <= LARGEST
 
 
 def should_draft_in_eight_bits(draft: PreTrainedModel) -> bool:

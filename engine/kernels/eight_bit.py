@@ -1,32 +1,31 @@
 """Eight-bit products of a few rows, for drafts: rounding costs acceptance and never losslessness. Knows matrices; knows no model.
 
-Large matrices are multiplied by all threads of the team that computes the target's forwards. An output is one thread's, so its bits
-follow no number of threads.
+They are the products of `engine.kernels.stored`. Large matrices are multiplied by all threads of the team that computes the target's
+forwards. An output is one thread's, so its bits follow no number of threads.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numba import carray, types
 from torch import Tensor
 
 from engine.kernels.by_address import compile_and_get_address, make_call_by_address
 from engine.kernels.compiling import compiled_assuming_no_nan, compiled_no_nan_without_python_entry
-from engine.kernels.intrinsics import larger_float, pointer_from_address, write_int8_product_sums
+from engine.kernels.intrinsics import pointer_from_address
 from engine.kernels.named_arrays import (
     FIELDS,
+    ByteRows,
     Ids,
-    Int8Codes,
-    Int16Matrix,
     LoopAddress,
     Matrix,
-    Vector,
     count_arrays,
     numba_type_of,
     point_table_row_at_array,
+    table_row_of,
     unpack_named_arrays,
 )
+from engine.kernels.rounded import GROUP, rotate_and_round_row
 from engine.kernels.sharing import (
     LINE,
     STATE,
@@ -41,53 +40,60 @@ from engine.kernels.sharing import (
     thread_team_of_size,
     try_hold_team,
 )
+from engine.kernels.stored import (
+    BLOCK,
+    NONE,
+    StoredMatrix,
+    block_arguments_of,
+    bytes_of_rounded_row,
+    multiply_block_and_add_bias,
+)
 
-OUTPUTS = 32  # outputs that are summed at a time, as two vectors of sixteen
 SHARED = (
     1 << 18
 )  # bytes of a matrix from which on threads share a product; a smaller one is done before they would join
 
 
 class EightBitMatrix(NamedTuple):
-    """A matrix `[out, in]` in eight bits, with one scale a row. `product_loop_address` is that of `multiply_eight_bit_loop`.
+    """A matrix `[out, in]` in eight bits, as `engine.kernels.rounded` rounds it.
 
-    `weight` is int8 `[out / 32, in / 2, 32, 2]`, both rounded up, and `scale [out]` is padded to whole blocks of 32. A matrix whose
-    products threads share has the address of their team's state, else 0, and that of `multiply_claimed_eight_bit_blocks`.
+    `product_loop_address` is that of `multiply_eight_bit_loop`. A matrix whose products threads share has the address of their team's
+    state, else 0, and that of `multiply_claimed_eight_bit_blocks`.
     """
 
-    weight: Int8Codes
-    scale: Vector
+    stored: StoredMatrix
     product_loop_address: LoopAddress = 0
     team_state_address: LoopAddress = 0
     shared_loop_address: LoopAddress = 0
 
     @classmethod
     def quantise(cls, matrix: Tensor) -> "EightBitMatrix":
-        outputs, inputs = matrix.shape
-        matrix = torch.nn.functional.pad(matrix.detach().float(), (0, inputs % 2, 0, -outputs % OUTPUTS))
-        scale = matrix.abs().amax(1).clamp(min=1e-30) / 127
-        tiled = (matrix / scale[:, None]).round().to(torch.int8).view(len(matrix) // OUTPUTS, OUTPUTS, -1, 2)
-        threads, team, loop = count_usable_cores_capped(), 0, 0
-        if threads > 1 and tiled.numel() >= SHARED:
+        stored, threads, team, loop = StoredMatrix.store_in_eight_bits(matrix), count_usable_cores_capped(), 0, 0
+        if threads > 1 and stored.codes.nbytes >= SHARED:
             team = thread_team_of_size(threads).state.ctypes.data
             loop = compile_and_get_address(multiply_claimed_eight_bit_blocks, WORK_ON)
-        own_loop = compile_and_get_address(multiply_eight_bit_loop, PRODUCT)
-        return cls(tiled.transpose(1, 2).contiguous().numpy(), scale.numpy(), own_loop, team, loop)
+        return cls(stored, compile_and_get_address(multiply_eight_bit_loop, PRODUCT), team, loop)
+
+
+NO_MATRIX = EightBitMatrix(StoredMatrix(np.zeros(0, np.uint8), np.zeros(4, np.int64), NONE, 0))  # has no rows
 
 
 class SharedProduct(NamedTuple):
-    """A product that threads share: `inputs [N + 1, in]` with their `steps [N]`, a matrix, and the results `out [N, out]`."""
+    """A product that threads share: rows `x [N, in]` and what they became, a matrix, and the results `out [N, out]`."""
 
     claims: Ids
-    weight: Int8Codes
-    scale: Vector
-    inputs: Int16Matrix
-    steps: Vector
+    x: Matrix
+    rounded_rows: ByteRows
+    stored: StoredMatrix
     out: Matrix
 
 
 PRODUCT = types.void(*map(numba_type_of, (Matrix, EightBitMatrix, Matrix)))
-ARRAYS = count_arrays(SharedProduct)
+ARRAYS, STORED, OUT = (
+    count_arrays(SharedProduct),
+    table_row_of(SharedProduct, "stored"),
+    count_arrays(SharedProduct) - 1,
+)
 call = make_call_by_address(PRODUCT)
 
 
@@ -100,56 +106,45 @@ def multiply_eight_bit(x, matrix, out):
 @compiled_no_nan_without_python_entry
 def multiply_eight_bit_loop(x, matrix, out):
     """`multiply_eight_bit`, which every loop calls by its address."""
-    count, size = x.shape
-    pairs = matrix.weight.shape[1]
-    limit = np.float32(min(32766, 2**31 // (254 * pairs) - 1))  # no sum leaves 32 bits
-    # There is one row to spare, because three rows are computed as four: that is faster.
-    inputs, steps = np.zeros((count + 1, 2 * pairs), np.int16), np.empty(count, np.float32)
-    for row in range(count):
-        most = np.float32(1e-30)
-        for k in range(size):
-            most = larger_float(most, abs(x[row, k]))
-        steps[row] = most / limit
-        for k in range(size):
-            inputs[row, k] = np.int16(np.floor(x[row, k] * (limit / most) + np.float32(0.5)))
+    rounded_rows, group = np.empty((len(x), bytes_of_rounded_row(x.shape[1])), np.uint8), np.empty(GROUP, np.float32)
+    for row in range(len(x)):
+        rotate_and_round_row(x[row], rounded_rows[row], np.int64(0), group)
     if matrix.team_state_address != 0:
         state = carray(pointer_from_address(matrix.team_state_address), (STATE,), np.int64)
         if try_hold_team(state):
-            share_product(state, matrix, inputs, steps, out)
+            share_product(state, matrix, x, rounded_rows, out)
             release_team(state)
             return
-    sums = np.empty((count + 1, OUTPUTS), np.int32)
-    for block in range(len(matrix.weight)):
-        multiply_eight_bit_block(block, matrix.weight, matrix.scale, inputs, steps, sums, out)
+    multiply_all_blocks(x, rounded_rows, matrix.stored, out)
 
 
 @compiled_no_nan_without_python_entry
-def multiply_eight_bit_block(block, weight, scale, inputs, steps, sums, out):
-    """Write a block's `OUTPUTS` columns of `out [N, out]`, see `SharedProduct`. `sums` int32 `[N + 1, OUTPUTS]` is working space."""
-    count, pairs = len(steps), weight.shape[1]
-    weights, row = weight.ctypes.data + block * pairs * 64, 0
-    while row < count:
-        source, target, left = inputs.ctypes.data + row * 4 * pairs, sums.ctypes.data + row * 128, count - row
-        some = 8 if left >= 8 else 4 if left >= 3 else left
-        write_int8_product_sums(some, weights, source, 4 * pairs, pairs, target)
-        row += some
-    scales = scale[block * OUTPUTS : (block + 1) * OUTPUTS]
-    for row in range(count):
-        some = out[row, block * OUTPUTS : (block + 1) * OUTPUTS]
-        for j in range(len(some)):
-            some[j] = np.float32(sums[row, j]) * scales[j] * steps[row]
+def multiply_all_blocks(x, rounded_rows, stored, out):
+    """Write the product `out`. The caller keeps `rounded_rows` alive, of which blocks are handed the address alone."""
+    product, spare = block_arguments_of(x, rounded_rows, stored), np.empty((len(x), BLOCK), np.float32)
+    for block in range(-(-product.outputs // product.width)):
+        multiply_block_of_rows(product, block, out, spare)
 
 
 @compiled_no_nan_without_python_entry
-def share_product(state, matrix, inputs, steps, out):
+def multiply_block_of_rows(product, block, out, spare):
+    """Write a block's columns of `out [N, out]`. `spare` is float32 `[N, BLOCK]`."""
+    target, apart = out.ctypes.data + 4 * block * product.width, 4 * out.shape[1]
+    multiply_block_and_add_bias(product, block, np.int64(target), np.int64(apart), np.int64(spare.ctypes.data))
+
+
+@compiled_no_nan_without_python_entry
+def share_product(state, matrix, x, rounded_rows, out):
     """Write the product `out` with the team of this `state`, which the caller holds."""
     table, claims = np.empty((ARRAYS, FIELDS), np.int64), np.zeros(LINE * (state[THREADS] + 1), np.int64)
     point_table_row_at_array(table, 0, claims.ctypes.data, claims.shape)
-    point_table_row_at_array(table, 1, matrix.weight.ctypes.data, matrix.weight.shape)
-    point_table_row_at_array(table, 2, matrix.scale.ctypes.data, matrix.scale.shape)
-    point_table_row_at_array(table, 3, inputs.ctypes.data, inputs.shape)
-    point_table_row_at_array(table, 4, steps.ctypes.data, steps.shape)
-    point_table_row_at_array(table, 5, out.ctypes.data, out.shape)
+    point_table_row_at_array(table, 1, x.ctypes.data, x.shape)
+    point_table_row_at_array(table, 2, rounded_rows.ctypes.data, rounded_rows.shape)
+    point_table_row_at_array(table, STORED, matrix.stored.codes.ctypes.data, matrix.stored.codes.shape)
+    point_table_row_at_array(table, STORED + 1, matrix.stored.shape.ctypes.data, matrix.stored.shape.shape)
+    point_table_row_at_array(table, STORED + 2, matrix.stored.bias.ctypes.data, matrix.stored.bias.shape)
+    table[STORED + 3, 0] = matrix.stored.product_loop_address
+    point_table_row_at_array(table, OUT, out.ctypes.data, out.shape)
     announce_call(state, matrix.shared_loop_address, table, claims)
     multiply_claimed_eight_bit_blocks(table, np.int64(0))
     close_call_wait_and_return_error(state)
@@ -158,10 +153,11 @@ def share_product(state, matrix, inputs, steps, out):
 @compiled_no_nan_without_python_entry
 def multiply_claimed_eight_bit_blocks(table, thread_index):
     """This thread's part of the `SharedProduct` whose arrays stand in `table`."""
-    product = unpack_named_arrays(SharedProduct, table, 0)
-    blocks, sums = len(product.weight), np.empty((len(product.steps) + 1, OUTPUTS), np.int32)
-    cursor = make_task_cursor(product.claims, thread_index, len(product.claims) // LINE - 1)
+    shared = unpack_named_arrays(SharedProduct, table, 0)
+    product = block_arguments_of(shared.x, shared.rounded_rows, shared.stored)
+    blocks, spare = -(-product.outputs // product.width), np.empty((len(shared.x), BLOCK), np.float32)
+    cursor = make_task_cursor(shared.claims, thread_index, len(shared.claims) // LINE - 1)
     block = claim_task_or_finish_phase(cursor, blocks)
     while block >= 0:
-        multiply_eight_bit_block(block, product.weight, product.scale, product.inputs, product.steps, sums, product.out)
+        multiply_block_of_rows(product, block, shared.out, spare)
         block = claim_task_or_finish_phase(cursor, blocks)

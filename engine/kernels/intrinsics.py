@@ -134,42 +134,6 @@ def void_signature_of_addresses(count: int) -> Signature:
     return types.void(*[types.intp] * count)
 
 
-@intrinsic_decorator_for(void_signature_of_addresses(6))
-def write_int8_product_sums(builder, rows, weights, inputs, stride, pairs, sums):
-    """Write int32 sums of products `[rows, 32]` to the address `sums`, for one, two, four or eight rows.
-
-    It multiplies int16 inputs, whose rows lie `stride` bytes apart, by int8 weights `[pairs, 32, 2]`. The weights stand in pairs
-    because processors multiply and add two neighbours in one instruction.
-    """
-    words, wide = vector(WORD, 32), vector(WORD, 16)
-    evens, odds = (ir.Constant(wide, list(range(first, 32, 2))) for first in (0, 1))
-
-    def write(rows: int) -> None:
-        def body(pair, totals):
-            halves = [
-                builder.sext(
-                    builder.load_value(builder.address_plus(weights, (pair, 64), half), vector(BYTE, 32)), words
-                )
-                for half in (0, 32)
-            ]
-            added = []
-            for row in range(rows):
-                two = builder.load_value(builder.address_plus(inputs, (stride, row), (pair, 4)), WORD)
-                both = builder.sext(
-                    builder.bitcast(builder.broadcast_to_lanes(two, 16), vector(ir.IntType(16), 32)), words
-                )
-                for half in halves:
-                    products = builder.mul(half, both)
-                    left, right = (builder.shuffle_vector(products, products, lanes) for lanes in (evens, odds))
-                    added.append(builder.add(totals[len(added)], builder.add(left, right)))
-            return added
-
-        for number, value in enumerate(builder.accumulate_in_loop(wide, 2 * rows, pairs, body)):
-            builder.store_value(value, builder.address_plus(sums, 64 * number))
-
-    builder.switch_over_cases(rows, (1, 2, 4, 8), write)
-
-
 @intrinsic_decorator_for(void_signature_of_addresses(7))
 def write_weighted_sums(builder, rows, weights, row_stride, term_stride, vectors, terms, out):
     """Write weighted sums of the rows of `vectors [terms, 8]` to the address `out`, float32 `[rows, 8]`, for one row or eight.

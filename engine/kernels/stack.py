@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.kernels.attention import rms_norm_heads_in_place, rotate_heads_in_place, store_kv_and_attend
 from engine.kernels.by_address import compile_and_get_address, make_call_by_address
 from engine.kernels.compiling import compiled_assuming_no_nan, compiled_no_nan_without_python_entry
-from engine.kernels.eight_bit import EightBitMatrix, multiply_eight_bit
+from engine.kernels.eight_bit import NO_MATRIX, EightBitMatrix, multiply_eight_bit
 from engine.kernels.elementwise import add_row, apply_silu_gate, copy_row, divide_rows_by_norm, log_softmax_in_place
 from engine.kernels.named_arrays import (
     FloatCube,
@@ -32,8 +32,6 @@ from engine.kernels.named_arrays import (
     numba_type_of,
     unpack_named_arrays,
 )
-
-NO_MATRIX = EightBitMatrix(np.zeros((0, 1, 1, 1), np.int8), np.zeros(0, np.float32))
 
 
 class EightBitLayer(NamedTuple):
@@ -180,9 +178,9 @@ def run_decoder_layers_loop(
     """`run_decoder_layers`, which every net calls by its address."""
     for number in range(len(kv)):
         layer = unpack_named_arrays(EightBitLayer, weights, LAYER * number)
-        if len(layer.previous_entry_shift.scale) > 0:
+        if layer.previous_entry_shift.stored.shape[0] > 0:
             x = add_shift_from_entry_before(x, previous_entries, layer.previous_entry_shift)
-        qkv = np.empty((len(x), 2 * layer.out.weight.shape[1] + 2 * kv.shape[2] * kv.shape[4]), np.float32)
+        qkv = np.empty((len(x), layer.out.stored.shape[1] + 2 * kv.shape[2] * kv.shape[4]), np.float32)
         norm_project_and_rotate(
             x, stack, layer.qkv, layer.bias, layer.head_norm_scales, tokens, positions, rotations, kv.shape[2], qkv
         )
@@ -237,7 +235,7 @@ def attend_and_apply_mlp(x, qkv, kv, visible, first_visible_row, committed_rows,
     )
     for row in range(count):
         add_row(x[len(x) - count + row], stream[row])
-    inner = 2 * layer.down.weight.shape[1]
+    inner = layer.down.stored.shape[1]
     normed, gated = np.empty_like(stream), np.empty((count, inner), np.float32)
     gate_up = np.empty((count, 2 * inner), np.float32)
     divide_rows_by_norm(stream, stack.norm_floor, normed)

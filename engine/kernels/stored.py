@@ -39,6 +39,7 @@ from engine.kernels.rounded import (
     WIDTH,
     lay_out_rounded_blocks,
     make_rounded_block_multiplier,
+    rotate_and_round_matrix,
 )
 
 LANES = 16 if WIDE else 8
@@ -96,6 +97,11 @@ class StoredMatrix(NamedTuple):
         shape = np.array([len(codes), inputs, WIDTH, ROUNDED])
         loop = compile_and_get_address(make_rounded_block_multiplier(WAYS.index(WAY)), MULTIPLY)
         return cls(lay_out_rounded_blocks(codes, scales), shape, bias_or_empty_array(bias), loop)
+
+    @classmethod
+    def store_in_eight_bits(cls, matrix: Tensor) -> "StoredMatrix":
+        """The matrix as `rounded.rotate_and_round_matrix` rounds it."""
+        return cls.from_rounded_codes(*rotate_and_round_matrix(matrix), matrix.shape[1])
 
 
 def bias_or_empty_array(tensor: Tensor | None) -> np.ndarray:

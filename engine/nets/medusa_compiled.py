@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from engine.kernels.compiling import compiled_assuming_no_nan
-from engine.kernels.eight_bit import EightBitMatrix, multiply_eight_bit
+from engine.kernels.eight_bit import NO_MATRIX, EightBitMatrix, multiply_eight_bit
 from engine.kernels.elementwise import clamped_float32_exp, expand_log_q_to_full_vocab, log_softmax_in_place
 from engine.kernels.named_arrays import Ids, NamedArrays, Vector, count_arrays, unpack_named_arrays
-from engine.kernels.stack import NO_MATRIX
 from engine.nets.layer import Net
 
 
@@ -35,7 +34,7 @@ def log_q_of_head(heads_table, final, head_index, vocab_size):
     """Log-probabilities `[n, V]` of head k from the target's `final [n, H]`."""
     head, entering = unpack_named_arrays(MedusaHead, heads_table, HEAD * head_index), final
     x = np.empty((len(final), len(head.bias)), np.float32)
-    if len(head.narrow.scale) > 0:
+    if head.narrow.stored.shape[0] > 0:
         entering = np.empty_like(x)
         multiply_eight_bit(final, head.narrow, entering)
     multiply_eight_bit(entering, head.block, x)

@@ -1,6 +1,6 @@
 """Cases of equality: nets in compiled loops and eight bits. They differ from their references only by rounding.
 
-Where the reference's matrices are rounded first, as the compiled loops round them, almost no difference is left.
+Where matrices are stored unrounded, almost no difference is left.
 """
 
 import copy
@@ -21,8 +21,8 @@ from engine.nets.eagle import EagleSession
 from engine.nets.eagle_compiled import CompiledEagle
 from engine.nets.medusa import Medusa
 from engine.tree import DraftTree
-from helpers.equality import Case, Cases, Compared, on_grid, share, spread
-from helpers.families import MODELS, answers, expected_of, random_model, unlightened
+from helpers.equality import Case, Cases, Compared, share, spread, unrounded_drafter_matrices
+from helpers.families import MODELS, answers, expected_of, random_model
 from helpers.learned import WIDTHS, block_net, pair_with, parallel_net, parallel_rounds, specblock_net, specblock_rounds
 from helpers.pairs import tiny_llama, tiny_pair
 
@@ -48,13 +48,9 @@ def eagle(width: str) -> Iterator[Compared]:
             return torch.cat([root, level, below]).exp()
 
     yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open_session(16)), **ROUNDING, apart=share)
-    with torch.no_grad():
-        on_grid(net.layer.qkv.weight[:, net.config.hidden :], net.norm_feature.weight)
-        on_grid(net.layer.gate_up.weight, net.layer.norm.weight)
-        on_grid(net.unembed, net.norm_out.weight)
-        for matrix in (net.fuse.weight, net.layer.out.weight, net.layer.down.weight):
-            on_grid(matrix)
-    yield Compared(said(EagleSession(net, 16)), said(CompiledEagle(net).open_session(16)), within=3e-4, apart=share)
+    with unrounded_drafter_matrices():
+        unrounded = said(CompiledEagle(net).open_session(16))
+    yield Compared(said(EagleSession(net, 16)), unrounded, within=3e-4, apart=share)
 
 
 def sharing_medusa(width: str) -> Iterator[Compared]:
@@ -79,27 +75,15 @@ def medusa_heads(net: Medusa) -> Iterator[Compared]:
     net.pack_compiled_on_cpu()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), **ROUNDING, apart=share)
-    for matrix in (
-        *(block.weight for block in net.blocks),
-        *(net.unembeds or [net.head]),
-        *([net.narrow.weight] if net.narrow else []),
-    ):
-        on_grid(matrix)
-    net.pack_compiled_on_cpu()
+    with unrounded_drafter_matrices():
+        net.pack_compiled_on_cpu()
     for k in range(3):
         yield Compared(exact(k), net.log_q(final, k).exp(), within=3e-4, apart=share)
 
 
 def parallel(width: str) -> Iterator[Compared]:
-    """Round after round, from a first entry that has no token before it.
-
-    Compiled loops merge the features' two matrices into one, so one of the two only picks numbers here.
-    """
+    """Round after round, from a first entry that has no token before it."""
     net = copy.deepcopy(parallel_net(tiny_llama(0), width))
-    hidden, reads = net.config.hidden, net.config.feature_size
-    feat_proj = torch.zeros(hidden, 3 * reads)
-    feat_proj[:, reads : reads + hidden] = torch.eye(hidden)
-    net.feat_proj.weight.copy_(feat_proj)
 
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
@@ -112,18 +96,13 @@ def parallel(width: str) -> Iterator[Compared]:
         return torch.cat(found)
 
     yield Compared(said(False), said(True), **ROUNDING, apart=share)
-    on_grid(net.in_proj.weight[:, hidden:])
-    on_grid(net.head, net.final_norm)
-    for layer, norm in zip(net.layers, net.norms, strict=True):
-        round_layer(layer, norm)
-    yield Compared(said(False), said(True), within=1e-3, apart=share)
+    with unrounded_drafter_matrices():
+        unrounded = said(True)
+    yield Compared(said(False), unrounded, within=1e-3, apart=share)
 
 
 def block(kind: type[DFlash], width: str, some: bool | None = None) -> Iterator[Compared]:
-    """Round after round, once without a context. The heads are grouped, and there are biases, a factor and a vocabulary of its own.
-
-    Keys and values have two norms before them, one for the context and one for the block, so those differ by a factor in the end.
-    """
+    """Round after round, once without a context. The heads are grouped, and there are biases, a factor and a vocabulary of its own."""
     net = block_net(kind, width, some)
     reads = net.config.feature_size
 
@@ -147,26 +126,14 @@ def block(kind: type[DFlash], width: str, some: bool | None = None) -> Iterator[
         return torch.cat(found).exp()
 
     yield Compared(said(False), said(True), **ROUNDING, apart=share)
-    on_grid(net.fc.weight)
-    on_grid(net.head, net.norm.weight)
-    if isinstance(net, DSpark):
-        on_grid(net.markov_head["markov_w2"].weight)
-    for layer in net.layers:
-        attention, mlp = layer.self_attn, layer.mlp
-        layer.input_layernorm.weight.copy_(2 * net.hidden_norm.weight)
-        for name in "qkv":
-            on_grid(attention[f"{name}_proj"].weight, net.hidden_norm.weight)
-        for linear in (mlp.gate_proj, mlp.up_proj):
-            on_grid(linear.weight, layer.post_attention_layernorm.weight)
-        for linear in (attention.o_proj, mlp.down_proj):
-            on_grid(linear.weight)
-    yield Compared(said(False), said(True), within=1e-3, apart=share)
+    with unrounded_drafter_matrices():
+        unrounded = said(True)
+    yield Compared(said(False), unrounded, within=1e-3, apart=share)
 
 
 def specblock(width: str) -> Iterator[Compared]:
     """Blocks from the text, blocks that go on and branches."""
     net = copy.deepcopy(specblock_net(tiny_llama(0), width=width).requires_grad_(False))
-    hidden = net.config.hidden
 
     def said(packed: bool) -> torch.Tensor:
         net.compiled = None
@@ -180,22 +147,9 @@ def specblock(width: str) -> Iterator[Compared]:
         return torch.cat(found)
 
     yield Compared(said(False), said(True), **ROUNDING, apart=share)
-    on_grid(net.cond_proj.weight)
-    on_grid(net.fuse.weight[:, :hidden], net.norm_condition.weight)
-    on_grid(net.unembed, net.norm_out.weight)
-    same = torch.eye(hidden, 2 * hidden)
-    for shift, layer, norm in zip(net.shifts, net.layers, net.norms, strict=True):
-        on_grid(shift.weight.sub_(same))
-        shift.weight.add_(same)
-        round_layer(layer, norm)
-    yield Compared(said(False), said(True), within=1e-3, apart=share)
-
-
-def round_layer(layer, norm) -> None:
-    on_grid(layer.qkv.weight, norm.weight)
-    on_grid(layer.gate_up.weight, layer.norm.weight)
-    for matrix in (layer.out.weight, layer.down.weight):
-        on_grid(matrix)
+    with unrounded_drafter_matrices():
+        unrounded = said(True)
+    yield Compared(said(False), unrounded, within=1e-3, apart=share)
 
 
 def llama(name: str) -> Iterator[Compared]:
@@ -203,19 +157,9 @@ def llama(name: str) -> Iterator[Compared]:
     runner = Runner(model, eight_bit=True)
     assert isinstance(runner.own, EightBitLlama)
     yield Compared(expected_of(name), answers(runner), **ROUNDING, apart=spread)
-    with torch.no_grad():
-        for layer in model.model.layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            for linear in (attention.q_proj, attention.k_proj, attention.v_proj):
-                on_grid(linear.weight, layer.input_layernorm.weight)
-            for linear in (mlp.gate_proj, mlp.up_proj):
-                on_grid(linear.weight, layer.post_attention_layernorm.weight)
-            for linear in (attention.o_proj, mlp.down_proj):
-                on_grid(linear.weight)
-        tied = model.lm_head.weight is model.model.embed_tokens.weight
-        on_grid(model.lm_head.weight, model.model.norm.weight)
-    assert tied == (name == "qwen2")
-    yield Compared(answers(unlightened(model)), answers(Runner(model, eight_bit=True)), within=3e-4, apart=spread)
+    with unrounded_drafter_matrices():
+        unrounded = answers(Runner(model, eight_bit=True))
+    yield Compared(expected_of(name), unrounded, within=3e-4, apart=spread)
 
 
 def in_all_widths(case: Callable[[str], Iterator[Compared]], variant: str = "") -> dict[str, Case]:

@@ -1,9 +1,13 @@
 """What a case of equality compares: the reference's result, the fast version's, and how far apart they may be."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pytest
 import torch
+
+from engine.kernels.stored import StoredMatrix
 
 
 def largest(reference: torch.Tensor, fast: torch.Tensor) -> float:
@@ -50,7 +54,9 @@ Case = Callable[[], Iterator[Compared]]
 Cases = dict[str, dict[str, Case]]  # by the fast version's module without `engine.`, and by variant
 
 
-def on_grid(matrix: torch.Tensor, columns: torch.Tensor | float = 1.0) -> None:
-    """Round the matrix in place, so that eight bits hold it times `columns` exactly."""
-    step = (matrix * columns).abs().amax(1, keepdim=True) / 127
-    matrix.copy_((matrix * columns / step).round() * step / columns)
+@contextmanager
+def unrounded_drafter_matrices() -> Iterator[None]:
+    """Inside, the matrices of compiled drafters are stored as they are instead of in eight bits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StoredMatrix, "store_in_eight_bits", StoredMatrix.store_exactly)
+        yield

@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from engine.forward.rounded_linear import EightBitLinear
 from engine.kernels import attention, compiling, eight_bit, elementwise
 from engine.kernels.by_address import compile_and_get_address
 from engine.kernels.eight_bit import EightBitMatrix
@@ -19,34 +20,22 @@ from engine.kernels.sharing import (
     try_hold_team,
 )
 from engine.kernels.stack import EightBitLayer, StackConstants, run_decoder_layers
+from helpers.equality import unrounded_drafter_matrices
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def dequantised(matrix: torch.Tensor) -> torch.Tensor:
-    """What eight bits hold of the matrix."""
-    step = matrix.abs().amax(1, keepdim=True).clamp(min=1e-30) / 127
-    return (matrix / step).round() * step
-
-
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 11, 19])
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (33, 50), (1, 1), (640, 32)])
-def test_a_product_is_that_of_the_rounded_matrix_and_all_but_exact_inputs(rows, inputs, outputs):
+def test_a_product_is_that_of_the_layer_in_eight_bits(rows, inputs, outputs):
+    """The numbers are those of PyTorch, bit for bit."""
     x, matrix = normal(rows, inputs), normal(outputs, inputs, seed=1)
     out = np.full((rows, outputs), np.nan, np.float32)
     eight_bit.multiply_eight_bit(x.numpy(), EightBitMatrix.quantise(matrix), out)
-    expected = x.double() @ dequantised(matrix).double().T
-    assert np.abs(out - expected.numpy()).max() < 1e-3 * (expected.abs().max() + 1)
-
-
-def test_products_of_extreme_rows_stay_in_range():
-    """The largest sums of a wide matrix fit their 32 bits, and rows of zeros stay zeros."""
-    matrix = torch.ones(32, 9000)
-    x, out = np.stack([np.ones(9000), -np.ones(9000), np.zeros(9000)]).astype(np.float32), np.zeros((3, 32), np.float32)
-    eight_bit.multiply_eight_bit(x, EightBitMatrix.quantise(matrix), out)
-    assert np.allclose(out, np.array([[9000.0], [-9000.0], [0.0]]), rtol=1e-3)
+    with torch.inference_mode():
+        assert np.array_equal(out, EightBitLinear(matrix)(x))
 
 
 def test_without_a_folder_to_keep_it_in_a_kernel_is_compiled_all_the_same(monkeypatch):
@@ -119,7 +108,8 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
     lasts = [normal(hidden, seed=layer) for layer in (7, 8)]
     for matrices, bias, scale, last in zip(parts, biases, scales, lasts, strict=True):
         arrays = {"bias": bias.numpy(), "head_norm_scales": scale.numpy(), "out_bias": last.numpy()}
-        layers.append(EightBitLayer(*(EightBitMatrix.quantise(each) for each in matrices), **arrays))
+        with unrounded_drafter_matrices():
+            layers.append(EightBitLayer(*(EightBitMatrix.quantise(each) for each in matrices), **arrays))
     angles, tokens, before, positions = (
         normal(9, 4),
         np.array([3, 0, 6, 2]),
@@ -140,14 +130,14 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
     )  # fmt: skip
     mask = torch.cat([torch.ones(4, 6).bool(), visible], 1)
     for number, (matrices, bias, scale, last) in enumerate(zip(parts, biases, scales, lasts, strict=True)):
-        qkv, out, gate_up, down, shift = (dequantised(each) for each in matrices)
+        qkv, out, gate_up, down, shift = matrices
         x = x + torch.cat([x, x[before]], -1) @ shift.T
         rows = (normed(x) @ qkv.T + bias[tokens if by_token else 0]).view(4, -1, size)
         turned, (cos, sin) = normed(rows[:, :6]) * scale, turns[positions].unsqueeze(1).unbind(2)
         left, right = turned.chunk(2, -1)
         turned = torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
         both = torch.stack([turned[:, heads:], rows[:, heads + kv_heads :]]).transpose(1, 2)
-        assert torch.allclose(written[number, :, :, 9:13], both, atol=5e-3)
+        assert torch.allclose(written[number, :, :, 9:13], both, atol=1e-4)
         assert torch.equal(written[number, :, :, :9], kv[number, :, :, :9])
         assert torch.equal(written[number, :, :, 13:], kv[number, :, :, 13:])
         keys, values = torch.cat([kv[number, :, :, 3:9], both], 2)[:, None]
@@ -157,7 +147,7 @@ def test_a_stack_with_all_that_a_layer_can_have_is_torchs(by_token):
         x = x + last + attended[0].transpose(0, 1).flatten(1) @ out.T
         gate, up = (normed(x) @ gate_up.T).chunk(2, -1)
         x = x + (F.silu(gate) * up) @ down.T
-    assert np.allclose(found, x[2:], atol=1e-2)
+    assert np.allclose(found, x[2:], atol=1e-4)
 
 
 def test_of_equal_keys_the_earlier_ones_are_the_highest():
